@@ -1,0 +1,51 @@
+#include "plan.h"
+
+#include <algorithm>
+
+namespace tc {
+namespace {
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+const char* rejection(const Kernel& kernel, const Instance& instance, const Problem& p, const Device& device) {
+  if (device.sm < kernel.min_sm) return "the GPU is too old for it";
+  if (!(kernel.operands & bit(p.a.dtype))) return "it does not multiply operands of this dtype";
+  if (kernel.contiguous_operands && (order_of(p.a) == Order::strided || order_of(p.b) == Order::strided))
+    return "an operand has no direction of stride 1";
+  if (instance.smem_bytes > device.smem_per_block) return "its tiles do not fit the GPU's shared memory";
+  return nullptr;
+}
+
+// The busiest SM's share of the tiles at the instance's measured rate, or the bytes at the H200's measured
+// copy bandwidth, whichever takes longer; plus the microseconds that an empty kernel takes.
+float predict(const Instance& instance, const Problem& p, const Device& device) {
+  constexpr double kMeasuredSms = 132, kBytesPerMicrosecond = 4.1e6, kLaunch = 2.5;
+  const double tiles_per_sm =
+      double(ceil_div(ceil_div(p.m, instance.tile_m) * ceil_div(p.n, instance.tile_n), device.num_sms));
+  const double flops = 2.0 * instance.tile_m * instance.tile_n * ceil_div(p.k, instance.tile_k) * instance.tile_k;
+  const double math = tiles_per_sm * flops / (instance.tflops * 1e6 / kMeasuredSms);
+  const double bytes = double(p.m) * p.k * size_of(p.a.dtype) + double(p.k) * p.n * size_of(p.b.dtype) +
+                       double(p.m) * p.n * (size_of(p.d.dtype) + (p.c.data ? size_of(p.c.dtype) : 0));
+  return float(std::max(math, bytes / kBytesPerMicrosecond) + kLaunch);
+}
+
+}  // namespace
+
+Verdict judge(const Kernel& kernel, const Instance& instance, const Problem& p, const Device& device) {
+  return {&kernel, &instance, rejection(kernel, instance, p, device), predict(instance, p, device)};
+}
+
+Verdict plan(const Problem& problem, const Device& device, const Kernel* only) {
+  Verdict best;
+  for (const Kernel& kernel : kernels()) {
+    if (only && &kernel != only) continue;
+    for (int i = 0; i < kernel.num_instances; ++i) {
+      const Verdict verdict = judge(kernel, kernel.instances[i], problem, device);
+      if (verdict.rejection) continue;
+      if (!best.kernel || verdict.microseconds < best.microseconds) best = verdict;
+    }
+  }
+  return best;
+}
+
+}  // namespace tc

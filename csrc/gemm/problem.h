@@ -1,0 +1,85 @@
+// What is asked: D = alpha * (A @ B) + beta * C, as plain data.
+// Torch-free and CUDA-free, so that planner, kernels and tests share one description.
+#pragma once
+
+#include <cstdint>
+
+namespace tc {
+
+enum class DType : uint8_t { f16, bf16, f32 };
+
+constexpr int size_of(DType t) { return t == DType::f32 ? 4 : 2; }
+constexpr const char* name_of(DType t) {
+  return t == DType::f16 ? "float16" : t == DType::bf16 ? "bfloat16" : "float32";
+}
+
+// Element (i, j) lies at data[i * row + j * col]; strides count elements, 0 broadcasts.
+struct Matrix {
+  void* data;
+  int64_t row, col;
+  DType dtype;
+};
+
+struct Problem {
+  int64_t m, n, k;
+  Matrix a;  // (M, K), f16, bf16 or f32
+  Matrix b;  // (K, N), dtype of A
+  Matrix c;  // (M, N), dtype of A or f32; data is null when beta = 0, so that nothing can read it
+  Matrix d;  // (M, N), dtype of A or f32
+  float alpha, beta;
+  bool allow_tf32;
+};
+
+// Which index of a matrix runs through consecutive addresses.
+enum class Order : uint8_t { row_major, col_major, strided };
+
+inline Order order_of(const Matrix& x) {
+  return x.col == 1 ? Order::row_major : x.row == 1 ? Order::col_major : Order::strided;
+}
+
+inline Matrix transpose(Matrix x) { return {x.data, x.col, x.row, x.dtype}; }
+
+// D^T = B^T A^T: the same memory, described from the other side.
+inline Problem transpose(const Problem& p) {
+  return {p.n, p.m, p.k, transpose(p.b), transpose(p.a), transpose(p.c), transpose(p.d), p.alpha, p.beta, p.allow_tf32};
+}
+
+// The stride of an extent of 1 is never used, so it may be 1: a single row then counts as contiguous
+// whichever way it was sliced.
+inline Matrix canonical(Matrix x, int64_t rows, int64_t cols) {
+  if (cols == 1 && x.row != 1) x.col = 1;
+  if (rows == 1 && x.col != 1) x.row = 1;
+  return x;
+}
+
+// One description per problem: free strides settled, alpha = 0 and beta = 0 drop what BLAS does not read,
+// and a column-major D is computed as the row-major D^T.
+inline Problem canonical(Problem p) {
+  p.a = canonical(p.a, p.m, p.k);
+  p.b = canonical(p.b, p.k, p.n);
+  p.c = canonical(p.c, p.m, p.n);
+  p.d = canonical(p.d, p.m, p.n);
+  if (p.alpha == 0.f) p.k = 0;
+  if (p.k == 0) p.alpha = 0.f;  // no product, so alpha = inf or nan has nothing to act on
+  if (p.beta == 0.f) p.c.data = nullptr;
+  return order_of(p.d) == Order::col_major ? transpose(p) : p;
+}
+
+// Largest of 16, 8, 4, 2 that divides the address at which every contiguous line of x starts, in bytes.
+inline int alignment(const Matrix& x, int64_t rows, int64_t cols) {
+  const Order order = order_of(x);
+  if (order == Order::strided) return size_of(x.dtype);
+  const int64_t lines = order == Order::row_major ? rows : cols;
+  const int64_t leading = order == Order::row_major ? x.row : x.col;
+  const uint64_t bits = reinterpret_cast<uintptr_t>(x.data) | (lines > 1 ? uint64_t(leading) * size_of(x.dtype) : 0);
+  return bits % 16 == 0 ? 16 : bits % 8 == 0 ? 8 : bits % 4 == 0 ? 4 : 2;
+}
+
+// What a launcher reports; op_cuda.cpp turns it into an exception.
+struct Status {
+  int cuda_error = 0;      // a cudaError_t
+  const char* call = "";   // the call that returned it
+  bool ok() const { return cuda_error == 0; }
+};
+
+}  // namespace tc

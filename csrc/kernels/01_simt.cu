@@ -1,0 +1,115 @@
+// simt: the first rung, and the net under all others: fp32 arithmetic on CUDA cores, any strides, any dtype.
+//
+// A block of 64 threads computes a 64x64 tile, 8x8 elements a thread, from 16-deep slabs of A and B in shared memory.
+// Slabs hold fp32 and lie K-major, A transposed on its way in, so that one k of a thread's eight rows or columns is two
+// 16-byte reads, which its neighbours share by broadcast. Sixteen products per read make the kernel bound by FMA issue, not
+// by shared memory. Global loads take four elements at once along the contiguous direction, single ones where
+// there is none, at edges and at misaligned addresses.
+//
+// Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o simt.cubin csrc/kernels/01_simt.cu
+// Run:   python -m bench.sweep --kernel simt
+#include "../gemm/instances.h"
+#include "../tile/copy.cuh"
+#include "../tile/epilogue.cuh"
+#include "../tile/launch.h"
+
+namespace tc {
+namespace {
+
+constexpr int BLK = 64, BLK_K = 16, THREADS = 64, W = 4;
+constexpr int PITCH = BLK + 4;  // floats; keeps rows 16-byte aligned and spreads the transposing stores
+
+// Loads a slab of X, (outer, K) with strides (outer_stride, k_stride), at (outer0, k0) into smem, (BLK_K, PITCH).
+// `packed`: four consecutive elements along the stride of 1 start at a multiple of their size.
+template <typename T>
+__device__ __forceinline__ void load_slab(float* smem, const Matrix& x, int64_t outer_stride, int64_t k_stride,
+                                          int64_t outer0, int64_t k0, int64_t outer, int64_t k, bool packed) {
+  const bool along_k = k_stride == 1;
+  const int64_t step = along_k ? k_stride : outer_stride;
+#pragma unroll
+  for (int c = 0; c < BLK * BLK_K / W / THREADS; ++c) {
+    const int id = threadIdx.x + c * THREADS;
+    const int o = along_k ? id / (BLK_K / W) : id % (BLK / W) * W, kk = along_k ? id % (BLK_K / W) * W : id / (BLK / W);
+    const int64_t outer_left = outer - outer0 - o, k_left = k - k0 - kk;
+    const int64_t left = outer_left <= 0 || k_left <= 0 ? 0 : along_k ? k_left : outer_left;
+    const T* source = static_cast<const T*>(x.data) + (outer0 + o) * outer_stride + (k0 + kk) * k_stride;
+    Vec<T, W> v;
+    if (packed && left >= W) {
+      v = *reinterpret_cast<const Vec<T, W>*>(source);
+    } else {
+#pragma unroll
+      for (int e = 0; e < W; ++e) v.x[e] = e < left ? source[e * step] : T{};
+    }
+#pragma unroll
+    for (int e = 0; e < W; ++e) smem[along_k ? (kk + e) * PITCH + o : kk * PITCH + o + e] = to_float(v.x[e]);
+  }
+}
+
+template <typename T>
+__global__ __launch_bounds__(THREADS, kSimt[0].blocks_per_sm) void simt(const Problem p, const Wide wide,
+                                                                         const bool a_packed, const bool b_packed) {
+  // ---- prologue ----
+  __shared__ __align__(16) float smem_a[BLK_K * PITCH];  // (BLK_K, BLK_M + 4)
+  __shared__ __align__(16) float smem_b[BLK_K * PITCH];  // (BLK_K, BLK_N + 4)
+  const int row = threadIdx.x / 8 * W, col = threadIdx.x % 8 * W;  // and 32 further on
+  const int64_t tiles_n = (p.n + BLK - 1) / BLK, tiles = (p.m + BLK - 1) / BLK * tiles_n;
+
+  for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const int64_t m0 = tile / tiles_n * BLK, n0 = tile % tiles_n * BLK;
+    float acc[2][2][W][W] = {};  // (row half, column half, row, column)
+
+    // ---- main loop ----
+    for (int64_t k0 = 0; k0 < p.k; k0 += BLK_K) {
+      load_slab<T>(smem_a, p.a, p.a.row, p.a.col, m0, k0, p.m, p.k, a_packed);
+      load_slab<T>(smem_b, p.b, p.b.col, p.b.row, n0, k0, p.n, p.k, b_packed);
+      __syncthreads();
+#pragma unroll
+      for (int k = 0; k < BLK_K; ++k) {
+        Vec<float, W> a[2], b[2];
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          a[h] = *reinterpret_cast<const Vec<float, W>*>(&smem_a[k * PITCH + row + h * 32]);
+          b[h] = *reinterpret_cast<const Vec<float, W>*>(&smem_b[k * PITCH + col + h * 32]);
+        }
+#pragma unroll
+        for (int hm = 0; hm < 2; ++hm)
+#pragma unroll
+          for (int hn = 0; hn < 2; ++hn)
+#pragma unroll
+            for (int i = 0; i < W; ++i)
+#pragma unroll
+              for (int j = 0; j < W; ++j) acc[hm][hn][i][j] = fmaf(a[hm].x[i], b[hn].x[j], acc[hm][hn][i][j]);
+      }
+      __syncthreads();
+    }
+
+    // ---- epilogue ----
+#pragma unroll
+    for (int hm = 0; hm < 2; ++hm)
+#pragma unroll
+      for (int hn = 0; hn < 2; ++hn)
+#pragma unroll
+        for (int i = 0; i < W; ++i)
+          finish_run<T>(p, wide, m0 + hm * 32 + row + i, n0 + hn * 32 + col, acc[hm][hn][i]);
+  }
+}
+
+template <typename T>
+Status launch_dtype(const Problem& p, const Instance& tile, const Device& device, void* stream) {
+  const int packed = W * sizeof(T);
+  return launch<simt<T>>(tile, tiles_of(p, tile), device, stream, p, wide_accesses(p),
+                         order_of(p.a) != Order::strided && alignment(p.a, p.m, p.k) >= packed,
+                         order_of(p.b) != Order::strided && alignment(p.b, p.k, p.n) >= packed);
+}
+
+}  // namespace
+
+Status launch_simt(const Problem& p, const Instance& tile, const Device& device, void* stream) {
+  switch (p.a.dtype) {
+    case DType::f16: return launch_dtype<__half>(p, tile, device, stream);
+    case DType::bf16: return launch_dtype<__nv_bfloat16>(p, tile, device, stream);
+    default: return launch_dtype<float>(p, tile, device, stream);
+  }
+}
+
+}  // namespace tc

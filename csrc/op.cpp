@@ -1,0 +1,259 @@
+// The op as torch sees it: schemas, argument checks in torch.addmm's words, output allocation, the CPU implementation.
+// LibTorch's stable ABI only, so that one binary serves torch 2.11 and later.
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <array>
+#include <sstream>
+#include <stdexcept>
+
+#include "gemm/overlap.h"
+#include "op.h"
+
+namespace tc {
+namespace {
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+
+template <typename... Parts>
+void check(bool condition, const Parts&... parts) {
+  if (condition) return;
+  std::ostringstream message;
+  (message << ... << parts);
+  throw std::runtime_error(message.str());
+}
+
+// A shim's only report is that it failed.
+void require(AOTITorchError error, const char* what) { check(error == TORCH_SUCCESS, "tc::addmm: ", what, " failed"); }
+
+template <typename... Args>
+StableIValue call(const char* op, const char* overload, const Args&... args) {
+  std::array<StableIValue, sizeof...(Args)> stack{torch::stable::detail::from(args)...};
+  require(torch_call_dispatcher(op, overload, stack.data(), TORCH_ABI_VERSION), op);
+  return stack[0];
+}
+
+// A tensor's metadata, read once.
+struct Arg {
+  const char* name;
+  const Tensor& tensor;
+  torch::headeronly::IntHeaderOnlyArrayRef sizes, strides;
+  ScalarType dtype;
+  int32_t device_type, device_index;
+
+  Arg(const char* name, const Tensor& tensor)
+      : name(name), tensor(tensor), sizes(tensor.sizes()), strides(tensor.strides()), dtype(tensor.scalar_type()) {
+    require(aoti_torch_get_device_type(tensor.get(), &device_type), "reading a device");
+    require(aoti_torch_get_device_index(tensor.get(), &device_index), "reading a device");
+  }
+
+  bool shares_device(const Arg& other) const {
+    return device_type == other.device_type && device_index == other.device_index;
+  }
+  std::string device() const {
+    return device_type == aoti_torch_device_type_cpu()    ? "cpu"
+           : device_type == aoti_torch_device_type_cuda() ? "cuda:" + std::to_string(device_index)
+                                                          : "another device type";
+  }
+};
+
+std::string list(torch::headeronly::IntHeaderOnlyArrayRef sizes) {
+  std::ostringstream text;
+  for (size_t i = 0; i < sizes.size(); ++i) text << (i ? ", " : "[") << sizes[i];
+  text << (sizes.size() ? "]" : "[]");
+  return text.str();
+}
+
+DType dtype_of(const Arg& x) {
+  switch (x.dtype) {
+    case ScalarType::Half: return DType::f16;
+    case ScalarType::BFloat16: return DType::bf16;
+    case ScalarType::Float: return DType::f32;
+    default:
+      check(false, "tc::addmm supports float16, bfloat16 and float32 tensors, but ", x.name, " has dtype ",
+            toString(x.dtype));
+      return DType::f32;
+  }
+}
+
+// True when autograd would record an operation on x here and now. The stable ABI has no requires_grad getter; a view
+// taken through the dispatcher is a leaf unless autograd recorded it.
+bool recorded(const Tensor& x) {
+  const Tensor view = torch::stable::detail::to<Tensor>(call("aten::alias", "", x));
+  return !torch::stable::detail::to<bool>(call("aten::is_leaf", "", view));
+}
+
+void check_forward_only(const Arg& x) {
+  check(!recorded(x.tensor), "tc::addmm is forward-only, but ", x.name,
+        " requires grad and grad mode is on, so its gradient would be lost. Call it under torch.no_grad() or "
+        "torch.inference_mode(), or pass ", x.name, ".detach(); to train, use torch.addmm.");
+}
+
+// `self` seen as (M, N): strides of 0 where it broadcasts.
+Matrix expand(const Arg& self, int64_t m, int64_t n) {
+  const int64_t rank = int64_t(self.sizes.size()), target[2] = {m, n};
+  check(rank <= 2, "expand(", list(self.sizes), ", size=[", m, ", ", n, "]): the number of sizes provided (2) must be ",
+        "greater or equal to the number of dimensions in the tensor (", rank, ")");
+  Matrix c{self.tensor.data_ptr(), 0, 0, dtype_of(self)};
+  for (int64_t d = 0; d < rank; ++d) {
+    const int64_t into = d + 2 - rank, size = self.sizes[d];
+    check(size == target[into] || size == 1, "The expanded size of the tensor (", target[into],
+          ") must match the existing size (", size, ") at non-singleton dimension ", into, ".  Target sizes: [", m,
+          ", ", n, "].  Tensor sizes: ", list(self.sizes));
+    if (size == target[into]) (into == 0 ? c.row : c.col) = self.strides[d];
+  }
+  return c;
+}
+
+Matrix matrix(const Arg& x) { return {x.tensor.data_ptr(), x.strides[0], x.strides[1], dtype_of(x)}; }
+
+// Checks everything but the result. D is left for the caller to fill in; its dtype is set.
+Problem checked_problem(const Arg& self, const Arg& mat1, const Arg& mat2, ScalarType out_dtype, double beta,
+                        double alpha, bool allow_tf32) {
+  for (const Arg* x : {&mat1, &mat2})
+    check(x->sizes.size() == 2, x->name, " must be a matrix, got ", x->sizes.size(), "-D tensor");
+  check(mat1.sizes[1] == mat2.sizes[0], "mat1 and mat2 shapes cannot be multiplied (", mat1.sizes[0], "x",
+        mat1.sizes[1], " and ", mat2.sizes[0], "x", mat2.sizes[1], ")");
+  for (const Arg* x : {&self, &mat2})
+    check(x->shares_device(mat1), "Expected all tensors to be on the same device, but got ", x->name, " is on ",
+          x->device(), ", different from other tensors on ", mat1.device());
+  check(self.dtype == mat2.dtype || self.dtype == out_dtype, "self and mat2 must have the same dtype, but got ",
+        toString(self.dtype), " and ", toString(mat2.dtype));
+  check(mat1.dtype == mat2.dtype, "mat1 and mat2 must have the same dtype, but got ", toString(mat1.dtype), " and ",
+        toString(mat2.dtype));
+  const int64_t m = mat1.sizes[0], k = mat1.sizes[1], n = mat2.sizes[1];
+  Problem p{m, n, k, matrix(mat1), matrix(mat2), expand(self, m, n), {}, float(alpha), float(beta), allow_tf32};
+  check(out_dtype == mat1.dtype || out_dtype == ScalarType::Float,
+        "out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs, but got ", toString(out_dtype), " for ",
+        toString(mat1.dtype), " inputs");
+  p.d.dtype = out_dtype == ScalarType::Float ? DType::f32 : p.a.dtype;
+  if (aoti_torch_grad_mode_is_enabled())
+    for (const Arg* x : {&self, &mat1, &mat2}) check_forward_only(*x);
+  return p;
+}
+
+Tensor empty(int64_t m, int64_t n, ScalarType dtype, const Arg& like) {
+  const int64_t sizes[] = {m, n}, strides[] = {n > 1 ? n : 1, 1};
+  AtenTensorHandle result;
+  require(aoti_torch_empty_strided(2, sizes, strides, torch::stable::detail::to<int32_t>(torch::stable::detail::from(dtype)),
+                                   like.device_type, like.device_index, &result), "allocating the result");
+  return Tensor(result);
+}
+
+// ATen's fp32 product, rounded once into `out`.
+void run_cpu(const Arg& self, const Arg& mat1, const Arg& mat2, const Problem& p, const Tensor& out) {
+  const auto fp32 = [](const Arg& x) {
+    return x.dtype == ScalarType::Float ? x.tensor : torch::stable::to(x.tensor, ScalarType::Float);
+  };
+  const Tensor result = p.d.dtype == DType::f32 ? out : empty(p.m, p.n, ScalarType::Float, mat1);
+  require(aoti_torch_cpu_addmm_out(result.get(), fp32(self).get(), fp32(mat1).get(), fp32(mat2).get(), p.beta, p.alpha),
+          "aten::addmm.out");
+  if (p.d.dtype != DType::f32) require(aoti_torch_copy_(out.get(), result.get(), 0), "aten::copy_");
+}
+
+void run(const Arg& self, const Arg& mat1, const Arg& mat2, Problem p, const Tensor& out, const std::string& kernel) {
+  const auto strides = out.strides();
+  p.d = {out.data_ptr(), strides[0], strides[1], p.d.dtype};
+  if (p.m == 0 || p.n == 0) return;
+  if (mat1.device_type == aoti_torch_device_type_cpu()) {
+    check(kernel.empty(), "kernel '", kernel, "' runs on CUDA tensors, but got tensors on the CPU");
+    run_cpu(self, mat1, mat2, p, out);
+  } else {
+    run_cuda(p, mat1.device_index, kernel);
+  }
+}
+
+Tensor addmm_dtype(const Tensor& self_, const Tensor& mat1_, const Tensor& mat2_, ScalarType out_dtype, double beta,
+                   double alpha, bool allow_tf32) {
+  const Arg self("self", self_), mat1("mat1", mat1_), mat2("mat2", mat2_);
+  const Problem p = checked_problem(self, mat1, mat2, out_dtype, beta, alpha, allow_tf32);
+  const Tensor out = empty(p.m, p.n, out_dtype, mat1);
+  run(self, mat1, mat2, p, out, {});
+  return out;
+}
+
+Tensor addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2, double beta, double alpha, bool allow_tf32) {
+  return addmm_dtype(self, mat1, mat2, mat1.scalar_type(), beta, alpha, allow_tf32);
+}
+
+constexpr char kShared[] =
+    "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory "
+    "location. Please clone() the tensor before performing the operation.";
+
+// `out` may be `self` element for element; it may share no other element with what is read.
+void check_overlap(const Problem& p) {
+  check(!overlaps_itself(p.d, p.m, p.n), "unsupported operation: more than one element of the written-to tensor refers ",
+        "to a single memory location. Please clone() the tensor before performing the operation.");
+  check(!overlap(p.d, p.m, p.n, p.a, p.m, p.k) && !overlap(p.d, p.m, p.n, p.b, p.k, p.n), kShared);
+  check(p.beta == 0.f || same_elements(p.d, p.c, p.m, p.n) || !overlap(p.d, p.m, p.n, p.c, p.m, p.n), kShared);
+}
+
+void addmm_by_kernel_out(const Tensor& self_, const Tensor& mat1_, const Tensor& mat2_, double beta, double alpha,
+                         bool allow_tf32, std::string kernel, Tensor& out_) {
+  const Arg self("self", self_), mat1("mat1", mat1_), mat2("mat2", mat2_), out("out", out_);
+  check(out.dtype == mat1.dtype || out.dtype == ScalarType::Float, "Expected out tensor to have dtype ",
+        toString(mat1.dtype), " or Float, but got ", toString(out.dtype), " instead");
+  Problem p = checked_problem(self, mat1, mat2, out.dtype, beta, alpha, allow_tf32);
+  check(out.shares_device(mat1), "Expected out tensor to be on the same device, but got out is on ", out.device(),
+        ", different from other tensors on ", mat1.device());
+  check(!aoti_torch_grad_mode_is_enabled() || !recorded(out_),
+        "addmm(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
+        "requires grad.");
+
+  const bool fits = out.sizes.size() == 2 && out.sizes[0] == p.m && out.sizes[1] == p.n;
+  if (!fits) {
+    // Resizing may move or stretch the storage, so `out` must not be an input at all.
+    for (const Arg* x : {&self, &mat1, &mat2})
+      check(out_.numel() == 0 || x->tensor.numel() == 0 || out_.data_ptr() != x->tensor.data_ptr(), kShared);
+    call("aten::resize_", "", out_, std::vector<int64_t>{p.m, p.n}, std::optional<torch::headeronly::MemoryFormat>());
+  }
+  const auto strides = out_.strides();
+  p.d = {out_.data_ptr(), strides[0], strides[1], p.d.dtype};
+  check_overlap(p);
+  run(self, mat1, mat2, p, out_, kernel);
+}
+
+void addmm_out(const Tensor& self, const Tensor& mat1, const Tensor& mat2, double beta, double alpha, bool allow_tf32,
+               Tensor& out) {
+  addmm_by_kernel_out(self, mat1, mat2, beta, alpha, allow_tf32, {}, out);
+}
+
+}  // namespace
+
+#ifndef TC_WITH_CUDA
+void run_cuda(const Problem&, int32_t, const std::string&) {
+  throw std::runtime_error(
+      "tc::addmm: this build of torch_addmm_tc has no CUDA kernels, because no nvcc was found or torch was a CPU-only "
+      "build when it was installed. Install a CUDA build of torch and nvcc, then reinstall torch_addmm_tc.");
+}
+#endif
+
+STABLE_TORCH_LIBRARY(tc, library) {
+  library.def(
+      "addmm(Tensor self, Tensor mat1, Tensor mat2, *, float beta=1, float alpha=1, bool allow_tf32=False) -> Tensor");
+  library.def(
+      "addmm.dtype(Tensor self, Tensor mat1, Tensor mat2, ScalarType out_dtype, *, float beta=1, float alpha=1, "
+      "bool allow_tf32=False) -> Tensor");
+  library.def(
+      "addmm_out(Tensor self, Tensor mat1, Tensor mat2, *, float beta=1, float alpha=1, bool allow_tf32=False, "
+      "Tensor(a!) out) -> ()");
+  library.def(
+      "addmm_by_kernel_out(Tensor self, Tensor mat1, Tensor mat2, *, float beta=1, float alpha=1, "
+      "bool allow_tf32=False, str kernel, Tensor(a!) out) -> ()");
+}
+
+void implement(torch::stable::detail::StableLibrary& library) {
+  library.impl("addmm", TORCH_BOX(&addmm));
+  library.impl("addmm.dtype", TORCH_BOX(&addmm_dtype));
+  library.impl("addmm_out", TORCH_BOX(&addmm_out));
+  library.impl("addmm_by_kernel_out", TORCH_BOX(&addmm_by_kernel_out));
+}
+
+STABLE_TORCH_LIBRARY_IMPL(tc, CPU, library) { implement(library); }
+STABLE_TORCH_LIBRARY_IMPL(tc, CUDA, library) { implement(library); }
+
+}  // namespace tc

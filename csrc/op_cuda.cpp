@@ -1,0 +1,74 @@
+// From a checked problem to a launch on torch's current stream, and from a launcher's status to an exception.
+#include <cuda_runtime_api.h>
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/accelerator.h>
+
+#include <mutex>
+#include <stdexcept>
+
+#include "gemm/plan.h"
+#include "op.h"
+
+namespace tc {
+namespace {
+
+void check(const Status& status) {
+  if (status.ok()) return;
+  const auto error = static_cast<cudaError_t>(status.cuda_error);
+  throw std::runtime_error(std::string("tc::addmm: ") + status.call + " failed: " + cudaGetErrorName(error) + ": " +
+                           cudaGetErrorString(error));
+}
+
+int attribute(cudaDeviceAttr name, int device) {
+  int value = 0;
+  check({int(cudaDeviceGetAttribute(&value, name, device)), "cudaDeviceGetAttribute"});
+  return value;
+}
+
+const Device& device_facts(int device) {
+  constexpr int kMaxDevices = 128;
+  static Device facts[kMaxDevices];
+  static std::once_flag read[kMaxDevices];
+  if (device >= kMaxDevices) throw std::runtime_error("tc::addmm: more than 128 GPUs in one process");
+  std::call_once(read[device], [&] {
+    facts[device] = {device,
+                     10 * attribute(cudaDevAttrComputeCapabilityMajor, device) +
+                         attribute(cudaDevAttrComputeCapabilityMinor, device),
+                     attribute(cudaDevAttrMultiProcessorCount, device),
+                     attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device)};
+  });
+  return facts[device];
+}
+
+Verdict choose(const Problem& problem, const Device& device, const std::string& forced) {
+  const Kernel* only = forced.empty() ? nullptr : find_kernel(forced.c_str());
+  if (!forced.empty() && !only) {
+    std::string names;
+    for (const Kernel& kernel : kernels()) names += std::string(names.empty() ? "" : ", ") + kernel.name;
+    throw std::runtime_error("tc::addmm: there is no kernel '" + forced + "'; there are " + names);
+  }
+  const Verdict verdict = plan(problem, device, only);
+  if (verdict.kernel) return verdict;
+  std::string reasons;
+  for (const Kernel& kernel : kernels())
+    if (!only || &kernel == only)
+      reasons += std::string("; ") + kernel.name + ": " +
+                 judge(kernel, kernel.instances[0], problem, device).rejection;
+  throw std::runtime_error("tc::addmm: no kernel accepts this problem on a GPU of compute capability " +
+                           std::to_string(device.sm / 10) + "." + std::to_string(device.sm % 10) + reasons);
+}
+
+}  // namespace
+
+void run_cuda(const Problem& problem, int32_t device_index, const std::string& kernel) {
+  const torch::stable::accelerator::DeviceGuard guard(device_index);
+  const Device& device = device_facts(device_index);
+  const Problem p = canonical(problem);
+  const Verdict verdict = choose(p, device, kernel);
+  void* stream = nullptr;
+  if (aoti_torch_get_current_cuda_stream(device_index, &stream) != TORCH_SUCCESS)
+    throw std::runtime_error("tc::addmm: torch has no current CUDA stream");
+  check(verdict.kernel->launch(p, *verdict.instance, device, stream));
+}
+
+}  // namespace tc

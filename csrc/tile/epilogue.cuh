@@ -1,0 +1,89 @@
+// From accumulators to D: the one place where alpha, beta and C act.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "../gemm/problem.h"
+#include "copy.cuh"
+
+namespace tc {
+
+__device__ __forceinline__ float to_float(float x) { return x; }
+__device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
+__device__ __forceinline__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+
+template <typename T>
+__device__ __forceinline__ T from_float(float x);
+template <>
+__device__ __forceinline__ float from_float(float x) { return x; }
+template <>
+__device__ __forceinline__ __half from_float(float x) { return __float2half_rn(x); }
+template <>
+__device__ __forceinline__ __nv_bfloat16 from_float(float x) { return __float2bfloat16_rn(x); }
+
+// In fp32, before the one rounding to D's dtype.
+__device__ __forceinline__ float combine(float product, float alpha, float c, float beta) {
+  return fmaf(beta, c, alpha * product);
+}
+
+// Elements (i, j) .. (i, j + count - 1) of x, a matrix of T. `wide`: x allows 16-byte accesses along its rows.
+template <typename T, int W>
+__device__ __forceinline__ void load_run(const Matrix& x, int64_t i, int64_t j, int count, bool wide, float (&run)[W]) {
+  const T* source = static_cast<const T*>(x.data) + i * x.row + j * x.col;
+  if (wide && count == W) {
+    const Vec<T, W> v = *reinterpret_cast<const Vec<T, W>*>(source);
+#pragma unroll
+    for (int e = 0; e < W; ++e) run[e] = to_float(v.x[e]);
+  } else {
+#pragma unroll
+    for (int e = 0; e < W; ++e) run[e] = e < count ? to_float(source[e * x.col]) : 0.f;
+  }
+}
+
+template <typename T, int W>
+__device__ __forceinline__ void store_run(const Matrix& x, int64_t i, int64_t j, int count, bool wide,
+                                          const float (&run)[W]) {
+  T* target = static_cast<T*>(x.data) + i * x.row + j * x.col;
+  if (wide && count == W) {
+    Vec<T, W> v;
+#pragma unroll
+    for (int e = 0; e < W; ++e) v.x[e] = from_float<T>(run[e]);
+    *reinterpret_cast<Vec<T, W>*>(target) = v;
+  } else {
+#pragma unroll
+    for (int e = 0; e < W; ++e)
+      if (e < count) target[e * x.col] = from_float<T>(run[e]);
+  }
+}
+
+// Which accesses may be 16 bytes wide, decided once per launch.
+struct Wide {
+  bool a, b, c, d;
+};
+
+inline Wide wide_accesses(const Problem& p) {
+  return {alignment(p.a, p.m, p.k) == 16, alignment(p.b, p.k, p.n) == 16,
+          order_of(p.c) == Order::row_major && alignment(p.c, p.m, p.n) == 16,
+          order_of(p.d) == Order::row_major && alignment(p.d, p.m, p.n) == 16};
+}
+
+// D = alpha * product + beta * C for the W elements of row i from column j on, cut off at the matrix's edge.
+// C and D hold T, the operands' dtype, or fp32. C is read before D is written, so that D may be C itself.
+template <typename T, int W>
+__device__ __forceinline__ void finish_run(const Problem& p, const Wide& wide, int64_t i, int64_t j,
+                                           float (&product)[W]) {
+  if (i >= p.m || j >= p.n) return;
+  const int count = int(min(int64_t(W), p.n - j));
+  float c[W] = {};
+  if (p.c.data) {
+    if (p.c.dtype == DType::f32) load_run<float>(p.c, i, j, count, wide.c, c);
+    else load_run<T>(p.c, i, j, count, wide.c, c);
+  }
+#pragma unroll
+  for (int e = 0; e < W; ++e) product[e] = combine(product[e], p.alpha, c[e], p.beta);
+  if (p.d.dtype == DType::f32) store_run<float>(p.d, i, j, count, wide.d, product);
+  else store_run<T>(p.d, i, j, count, wide.d, product);
+}
+
+}  // namespace tc

@@ -1,0 +1,70 @@
+"""Shapes, strides, dtypes and errors of the op without data: for torch.compile, torch.export and meta tensors."""
+
+import torch
+
+SUPPORTED = (torch.float16, torch.bfloat16, torch.float32)
+
+
+def _check_arguments(self, mat1, mat2, out_dtype):
+    for name, x in (("mat1", mat1), ("mat2", mat2)):
+        torch._check(x.dim() == 2, lambda: f"{name} must be a matrix, got {x.dim()}-D tensor")
+    torch._check(
+        mat1.shape[1] == mat2.shape[0],
+        lambda: f"mat1 and mat2 shapes cannot be multiplied ({mat1.shape[0]}x{mat1.shape[1]} and "
+        f"{mat2.shape[0]}x{mat2.shape[1]})",
+    )
+    for name, x in (("self", self), ("mat2", mat2)):
+        torch._check(
+            x.device == mat1.device,
+            lambda: f"Expected all tensors to be on the same device, but got {name} is on {x.device}, different from "
+            f"other tensors on {mat1.device}",
+        )
+    torch._check(
+        self.dtype in (mat2.dtype, out_dtype),
+        lambda: f"self and mat2 must have the same dtype, but got {self.dtype} and {mat2.dtype}",
+    )
+    torch._check(
+        mat1.dtype == mat2.dtype,
+        lambda: f"mat1 and mat2 must have the same dtype, but got {mat1.dtype} and {mat2.dtype}",
+    )
+    torch._check(
+        mat1.dtype in SUPPORTED,
+        lambda: f"tc::addmm supports float16, bfloat16 and float32 tensors, but mat1 has dtype {mat1.dtype}",
+    )
+    torch._check(
+        out_dtype in (mat1.dtype, torch.float32),
+        lambda: f"out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs, but got {out_dtype} for "
+        f"{mat1.dtype} inputs",
+    )
+    for name, x in (("self", self), ("mat1", mat1), ("mat2", mat2)):
+        torch._check(
+            not (torch.is_grad_enabled() and x.requires_grad),
+            lambda: f"tc::addmm is forward-only, but {name} requires grad and grad mode is on, so its gradient would be "
+            f"lost. Call it under torch.no_grad() or torch.inference_mode(), or pass {name}.detach(); to train, use "
+            "torch.addmm.",
+        )
+    shape = (mat1.shape[0], mat2.shape[1])
+    self.expand(shape)  # raises aten's own message when it cannot
+    return shape
+
+
+@torch.library.register_fake("tc::addmm")
+def _addmm(self, mat1, mat2, *, beta=1, alpha=1, allow_tf32=False):
+    return mat1.new_empty(_check_arguments(self, mat1, mat2, mat1.dtype))
+
+
+@torch.library.register_fake("tc::addmm.dtype")
+def _addmm_dtype(self, mat1, mat2, out_dtype, *, beta=1, alpha=1, allow_tf32=False):
+    return mat1.new_empty(_check_arguments(self, mat1, mat2, out_dtype), dtype=out_dtype)
+
+
+def _addmm_out(self, mat1, mat2, *, beta=1, alpha=1, allow_tf32=False, kernel="", out):
+    shape = _check_arguments(self, mat1, mat2, out.dtype)
+    torch._check(
+        tuple(out.shape) == shape,
+        lambda: f"tc::addmm_out: a traced graph cannot resize out, so it needs shape {shape}, but got {tuple(out.shape)}",
+    )
+
+
+torch.library.register_fake("tc::addmm_out", _addmm_out)
+torch.library.register_fake("tc::addmm_by_kernel_out", _addmm_out)

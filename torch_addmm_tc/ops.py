@@ -1,0 +1,52 @@
+"""The public function, with torch.addmm's signature. Importing this module loads _C, which registers torch.ops.tc.*."""
+
+import warnings
+
+import torch
+
+from torch_addmm_tc import _C
+
+kernels = _C.kernels
+
+
+@torch.compiler.assume_constant_result  # torch.compile guards on the setting itself and recompiles when it changes
+def tf32_allowed() -> bool:
+    """Whether the user lets fp32 products on CUDA use TF32 (torch.backends.cuda.matmul or set_float32_matmul_precision)."""
+    return torch.backends.cuda.matmul.fp32_precision == "tf32"
+
+
+def addmm(input, mat1, mat2, *, beta=1, alpha=1, out_dtype=None, out=None):
+    """beta * input + alpha * (mat1 @ mat2), computed in fp32 and rounded once.
+
+    Args:
+        input: broadcasts to (M, N); dtype of the operands, or of the result. Not read when beta is 0.
+        mat1: (M, K), float16, bfloat16 or float32, any strides.
+        mat2: (K, N), mat1's dtype and device, any strides.
+        beta, alpha: finite or not; they act in fp32.
+        out_dtype: the result's dtype, mat1's by default; torch.float32 keeps what the fp32 accumulator holds.
+        out: written in place, any strides, resized if its shape differs, and its dtype is the result's. It may be
+            `input` itself, and may share no memory with mat1 or mat2.
+
+    Returns:
+        A row-major (M, N) tensor, or `out`.
+
+    Raises:
+        RuntimeError: in torch.addmm's words for shapes, dtypes and devices that do not match; also for unsupported
+            dtypes, and, the op being forward-only, for an argument that requires grad while grad mode is on.
+    """
+    tf32 = mat1.dtype == torch.float32 and tf32_allowed()
+    if out is not None:
+        if out_dtype not in (None, out.dtype):
+            raise RuntimeError(f"Expected out tensor to have dtype {out_dtype}, but got {out.dtype} instead")
+        shape = (mat1.shape[0], mat2.shape[-1])
+        if out.numel() > 0 and out.shape != shape:
+            warnings.warn(
+                f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not "
+                f"match the required output shape {list(shape)}.",
+                stacklevel=2,
+            )
+        torch.ops.tc.addmm_out(input, mat1, mat2, beta=beta, alpha=alpha, allow_tf32=tf32, out=out)
+        return out
+    if out_dtype is None:
+        return torch.ops.tc.addmm.default(input, mat1, mat2, beta=beta, alpha=alpha, allow_tf32=tf32)
+    return torch.ops.tc.addmm.dtype(input, mat1, mat2, out_dtype, beta=beta, alpha=alpha, allow_tf32=tf32)

@@ -1,0 +1,89 @@
+"""Which kernel would run, and why the others would not. Pure: nothing is launched, and no GPU is needed."""
+
+import functools
+from dataclasses import dataclass
+
+import torch
+
+from torch_addmm_tc import _C
+from torch_addmm_tc.ops import tf32_allowed
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What the planner knows of a GPU: 10 * compute capability, SMs, shared memory per block in bytes."""
+
+    sm: int
+    num_sms: int
+    smem_per_block: int
+
+    @staticmethod
+    @functools.cache
+    def of(device) -> "Gpu":
+        """The facts of a CUDA device, as the compiled op reads them."""
+        properties = torch.cuda.get_device_properties(device)
+        sm = 10 * properties.major + properties.minor
+        return Gpu(sm, properties.multi_processor_count, properties.shared_memory_per_block_optin)
+
+
+H200 = Gpu(sm=90, num_sms=132, smem_per_block=227 * 1024)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One kernel instance: what the planner predicts for it, or why it may not run."""
+
+    kernel: str
+    instance: dict
+    microseconds: float
+    rejection: str | None
+
+    def __str__(self):
+        tile = "x".join(str(self.instance[f"tile_{x}"]) for x in "mnk")
+        verdict = self.rejection or f"predicted {self.microseconds:.1f} us"
+        return f"{self.kernel:<12} {tile:<12} {verdict}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every candidate, the planner's pick first (if any may run). print() shows them."""
+
+    candidates: tuple[Candidate, ...]
+    transposed: bool  # computed as D^T = B^T A^T, because D is column-major
+
+    @property
+    def kernel(self) -> str | None:
+        return None if self.candidates[0].rejection else self.candidates[0].kernel
+
+    def __str__(self):
+        marks = ["->"] + ["  "] * (len(self.candidates) - 1) if self.kernel else ["  "] * len(self.candidates)
+        return "\n".join(f"{mark} {candidate}" for mark, candidate in zip(marks, self.candidates))
+
+
+def plan(input, mat1, mat2, *, beta=1, alpha=1, out_dtype=None, out=None, allow_tf32=None, gpu=None) -> Plan:
+    """The plan for torch_addmm_tc.addmm with these arguments.
+
+    Only shapes, strides, dtypes and addresses are read. Tensors on the CPU or the meta device are planned for `gpu`, by
+    default the current CUDA device or, where there is none, an H200.
+    """
+    m, k, n = mat1.shape[0], mat1.shape[1], mat2.shape[1]
+    if gpu is None:
+        device = mat1.device if mat1.is_cuda else torch.cuda.current_device() if torch.cuda.is_available() else None
+        gpu = H200 if device is None else Gpu.of(device)
+
+    def matrix(x):
+        address = 0 if x.is_meta else x.data_ptr()
+        return address, *x.stride(), str(x.dtype).removeprefix("torch.")
+
+    if out is None:
+        out = torch.empty(m, n, dtype=out_dtype or mat1.dtype, device="meta")
+    verdicts = _C.judge(
+        m=m, n=n, k=k,
+        a=matrix(mat1), b=matrix(mat2), c=matrix(input.expand(m, n)), d=matrix(out),
+        alpha=alpha, beta=beta,
+        allow_tf32=tf32_allowed() if allow_tf32 is None else allow_tf32,
+        sm=gpu.sm, num_sms=gpu.num_sms, smem_per_block=gpu.smem_per_block,
+    )  # fmt: skip
+    transposed = verdicts[0]["transposed"]
+    fields = ("kernel", "instance", "microseconds", "rejection")
+    return Plan(tuple(Candidate(*(v[f] for f in fields)) for v in verdicts), transposed)
