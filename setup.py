@@ -19,8 +19,7 @@ CUDA_SOURCES = ["csrc/op_cuda.cpp", "csrc/kernels/01_simt.cu", "csrc/kernels/03_
 # Ampere machine code, PTX from which the driver compiles for every later GPU, and Hopper with its own instructions.
 ARCH_LIST = "8.0+PTX;9.0a"
 
-OLDEST_TORCH = (2, 11)
-TORCH_TARGET_VERSION = "0x020b000000000000"  # the stable ABI as of OLDEST_TORCH
+OLDEST_TORCH = (2, 11)  # also the stable ABI that csrc/op.h asks for
 
 
 def import_torch():
@@ -95,7 +94,7 @@ def extension():
         )
     from torch.utils import cpp_extension  # reads CUDA_HOME when imported
 
-    macros = [("TORCH_TARGET_VERSION", TORCH_TARGET_VERSION), ("PYBIND11_DETAILED_ERROR_MESSAGES", None)]
+    macros = [("PYBIND11_DETAILED_ERROR_MESSAGES", None)]
     flags = {"cxx": ["-O2", "-std=c++17", "-fvisibility=hidden", "-Wall"]}
     link = dict(libraries=["torch", "torch_cpu"], library_dirs=cpp_extension.library_paths())
     if toolkit:
@@ -116,5 +115,6 @@ def extension():
     return module, cpp_extension.BuildExtension
 
 
-module, build_ext = extension()
-setup(ext_modules=[module], cmdclass={"build_ext": build_ext})
+if __name__ == "__main__":
+    module, build_ext = extension()
+    setup(ext_modules=[module], cmdclass={"build_ext": build_ext})

@@ -77,6 +77,9 @@ PYBIND11_MODULE(_C, module) {
                            int64_t y_rows, int64_t y_cols) {
     return tc::overlap(tc::matrix(x), x_rows, x_cols, tc::matrix(y), y_rows, y_cols);
   });
+  module.def("overlaps_itself", [](const tc::MatrixTuple& x, int64_t rows, int64_t cols) {
+    return tc::overlaps_itself(tc::matrix(x), rows, cols);
+  });
 #ifdef TC_WITH_CUDA
   module.attr("with_cuda") = true;
 #else

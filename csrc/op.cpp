@@ -1,17 +1,20 @@
 // The op as torch sees it: schemas, argument checks in torch.addmm's words, output allocation, the CPU implementation.
 // LibTorch's stable ABI only, so that one binary serves torch 2.11 and later.
+#include "op.h"
+
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <torch/csrc/stable/tensor.h>
+#include <torch/headeronly/util/BFloat16.h>
+#include <torch/headeronly/util/Half.h>
 
 #include <array>
-#include <sstream>
 #include <stdexcept>
+#include <string>
 
 #include "gemm/overlap.h"
-#include "op.h"
 
 namespace tc {
 namespace {
@@ -19,12 +22,24 @@ namespace {
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
 
+using Sizes = torch::headeronly::IntHeaderOnlyArrayRef;
+
+// Parts of an error message. Strings, not streams: in a build that links libstdc++ statically, streams crash.
+std::string text(const char* x) { return x; }
+std::string text(const std::string& x) { return x; }
+std::string text(ScalarType x) { return toString(x); }
+template <typename Integer, std::enable_if_t<std::is_integral_v<Integer>, int> = 0>
+std::string text(Integer x) { return std::to_string(x); }
+std::string text(const Sizes& sizes) {
+  std::string list = "[";
+  for (size_t i = 0; i < sizes.size(); ++i) list += (i ? ", " : "") + std::to_string(sizes[i]);
+  return list + "]";
+}
+
+// The message is put together only when the condition fails.
 template <typename... Parts>
 void check(bool condition, const Parts&... parts) {
-  if (condition) return;
-  std::ostringstream message;
-  (message << ... << parts);
-  throw std::runtime_error(message.str());
+  if (!condition) throw std::runtime_error((text(parts) + ...));
 }
 
 // A shim's only report is that it failed.
@@ -41,7 +56,7 @@ StableIValue call(const char* op, const char* overload, const Args&... args) {
 struct Arg {
   const char* name;
   const Tensor& tensor;
-  torch::headeronly::IntHeaderOnlyArrayRef sizes, strides;
+  Sizes sizes, strides;
   ScalarType dtype;
   int32_t device_type, device_index;
 
@@ -54,18 +69,16 @@ struct Arg {
   bool shares_device(const Arg& other) const {
     return device_type == other.device_type && device_index == other.device_index;
   }
-  std::string device() const {
-    return device_type == aoti_torch_device_type_cpu()    ? "cpu"
-           : device_type == aoti_torch_device_type_cuda() ? "cuda:" + std::to_string(device_index)
-                                                          : "another device type";
-  }
 };
 
-std::string list(torch::headeronly::IntHeaderOnlyArrayRef sizes) {
-  std::ostringstream text;
-  for (size_t i = 0; i < sizes.size(); ++i) text << (i ? ", " : "[") << sizes[i];
-  text << (sizes.size() ? "]" : "[]");
-  return text.str();
+struct DeviceOf {
+  const Arg& x;
+};
+std::string text(const DeviceOf& device) {
+  const Arg& x = device.x;
+  return x.device_type == aoti_torch_device_type_cpu()    ? "cpu"
+         : x.device_type == aoti_torch_device_type_cuda() ? "cuda:" + std::to_string(x.device_index)
+                                                          : "another device type";
 }
 
 DType dtype_of(const Arg& x) {
@@ -75,7 +88,7 @@ DType dtype_of(const Arg& x) {
     case ScalarType::Float: return DType::f32;
     default:
       check(false, "tc::addmm supports float16, bfloat16 and float32 tensors, but ", x.name, " has dtype ",
-            toString(x.dtype));
+            x.dtype);
       return DType::f32;
   }
 }
@@ -96,14 +109,14 @@ void check_forward_only(const Arg& x) {
 // `self` seen as (M, N): strides of 0 where it broadcasts.
 Matrix expand(const Arg& self, int64_t m, int64_t n) {
   const int64_t rank = int64_t(self.sizes.size()), target[2] = {m, n};
-  check(rank <= 2, "expand(", list(self.sizes), ", size=[", m, ", ", n, "]): the number of sizes provided (2) must be ",
+  check(rank <= 2, "expand(", self.sizes, ", size=[", m, ", ", n, "]): the number of sizes provided (2) must be ",
         "greater or equal to the number of dimensions in the tensor (", rank, ")");
   Matrix c{self.tensor.data_ptr(), 0, 0, dtype_of(self)};
   for (int64_t d = 0; d < rank; ++d) {
     const int64_t into = d + 2 - rank, size = self.sizes[d];
     check(size == target[into] || size == 1, "The expanded size of the tensor (", target[into],
           ") must match the existing size (", size, ") at non-singleton dimension ", into, ".  Target sizes: [", m,
-          ", ", n, "].  Tensor sizes: ", list(self.sizes));
+          ", ", n, "].  Tensor sizes: ", self.sizes);
     if (size == target[into]) (into == 0 ? c.row : c.col) = self.strides[d];
   }
   return c;
@@ -120,16 +133,16 @@ Problem checked_problem(const Arg& self, const Arg& mat1, const Arg& mat2, Scala
         mat1.sizes[1], " and ", mat2.sizes[0], "x", mat2.sizes[1], ")");
   for (const Arg* x : {&self, &mat2})
     check(x->shares_device(mat1), "Expected all tensors to be on the same device, but got ", x->name, " is on ",
-          x->device(), ", different from other tensors on ", mat1.device());
-  check(self.dtype == mat2.dtype || self.dtype == out_dtype, "self and mat2 must have the same dtype, but got ",
-        toString(self.dtype), " and ", toString(mat2.dtype));
-  check(mat1.dtype == mat2.dtype, "mat1 and mat2 must have the same dtype, but got ", toString(mat1.dtype), " and ",
-        toString(mat2.dtype));
+          DeviceOf{*x}, ", different from other tensors on ", DeviceOf{mat1});
+  check(self.dtype == mat2.dtype || (out_dtype != mat1.dtype && self.dtype == out_dtype), "self and mat2 must have the same dtype, but got ",
+        self.dtype, " and ", mat2.dtype);
+  check(mat1.dtype == mat2.dtype, "mat1 and mat2 must have the same dtype, but got ", mat1.dtype, " and ",
+        mat2.dtype);
   const int64_t m = mat1.sizes[0], k = mat1.sizes[1], n = mat2.sizes[1];
   Problem p{m, n, k, matrix(mat1), matrix(mat2), expand(self, m, n), {}, float(alpha), float(beta), allow_tf32};
   check(out_dtype == mat1.dtype || out_dtype == ScalarType::Float,
-        "out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs, but got ", toString(out_dtype), " for ",
-        toString(mat1.dtype), " inputs");
+        "out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs, but got ", out_dtype, " for ",
+        mat1.dtype, " inputs");
   p.d.dtype = out_dtype == ScalarType::Float ? DType::f32 : p.a.dtype;
   if (aoti_torch_grad_mode_is_enabled())
     for (const Arg* x : {&self, &mat1, &mat2}) check_forward_only(*x);
@@ -144,24 +157,47 @@ Tensor empty(int64_t m, int64_t n, ScalarType dtype, const Arg& like) {
   return Tensor(result);
 }
 
-// ATen's fp32 product, rounded once into `out`.
-void run_cpu(const Arg& self, const Arg& mat1, const Arg& mat2, const Problem& p, const Tensor& out) {
+template <typename F>
+void with_type(DType t, F&& body) {
+  if (t == DType::f16) body(torch::headeronly::Half());
+  else if (t == DType::bf16) body(torch::headeronly::BFloat16());
+  else body(0.f);
+}
+
+// ATen's product in fp32, then alpha, beta and C as on the GPU: in fp32, rounded once.
+void run_cpu(const Arg& mat1, const Arg& mat2, const Problem& p) {
   const auto fp32 = [](const Arg& x) {
     return x.dtype == ScalarType::Float ? x.tensor : torch::stable::to(x.tensor, ScalarType::Float);
   };
-  const Tensor result = p.d.dtype == DType::f32 ? out : empty(p.m, p.n, ScalarType::Float, mat1);
-  require(aoti_torch_cpu_addmm_out(result.get(), fp32(self).get(), fp32(mat1).get(), fp32(mat2).get(), p.beta, p.alpha),
-          "aten::addmm.out");
-  if (p.d.dtype != DType::f32) require(aoti_torch_copy_(out.get(), result.get(), 0), "aten::copy_");
+  Tensor product;
+  if (p.k > 0) {
+    product = empty(p.m, p.n, ScalarType::Float, mat1);
+    require(aoti_torch_cpu_mm_out(product.get(), fp32(mat1).get(), fp32(mat2).get()), "aten::mm.out");
+  }
+  const float* products = p.k > 0 ? static_cast<const float*>(product.data_ptr()) : nullptr;  // (M, N)
+  with_type(p.c.dtype, [&](auto c_type) {
+    with_type(p.d.dtype, [&](auto d_type) {
+      const auto* c = static_cast<const decltype(c_type)*>(p.c.data);
+      auto* d = static_cast<decltype(d_type)*>(p.d.data);
+      torch::stable::parallel_for(0, p.m, 1 + 16384 / p.n, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+          for (int64_t j = 0; j < p.n; ++j) {
+            const float scaled = products ? p.alpha * products[i * p.n + j] : 0.f;
+            d[i * p.d.row + j * p.d.col] = c ? scaled + p.beta * float(c[i * p.c.row + j * p.c.col]) : scaled;
+          }
+      });
+    });
+  });
 }
 
-void run(const Arg& self, const Arg& mat1, const Arg& mat2, Problem p, const Tensor& out, const std::string& kernel) {
+void run(const Arg& mat1, const Arg& mat2, Problem p, const Tensor& out, const std::string& kernel) {
   const auto strides = out.strides();
   p.d = {out.data_ptr(), strides[0], strides[1], p.d.dtype};
   if (p.m == 0 || p.n == 0) return;
+  p = without_unread(p);
   if (mat1.device_type == aoti_torch_device_type_cpu()) {
     check(kernel.empty(), "kernel '", kernel, "' runs on CUDA tensors, but got tensors on the CPU");
-    run_cpu(self, mat1, mat2, p, out);
+    run_cpu(mat1, mat2, p);
   } else {
     run_cuda(p, mat1.device_index, kernel);
   }
@@ -172,7 +208,7 @@ Tensor addmm_dtype(const Tensor& self_, const Tensor& mat1_, const Tensor& mat2_
   const Arg self("self", self_), mat1("mat1", mat1_), mat2("mat2", mat2_);
   const Problem p = checked_problem(self, mat1, mat2, out_dtype, beta, alpha, allow_tf32);
   const Tensor out = empty(p.m, p.n, out_dtype, mat1);
-  run(self, mat1, mat2, p, out, {});
+  run(mat1, mat2, p, out, {});
   return out;
 }
 
@@ -196,10 +232,10 @@ void addmm_by_kernel_out(const Tensor& self_, const Tensor& mat1_, const Tensor&
                          bool allow_tf32, std::string kernel, Tensor& out_) {
   const Arg self("self", self_), mat1("mat1", mat1_), mat2("mat2", mat2_), out("out", out_);
   check(out.dtype == mat1.dtype || out.dtype == ScalarType::Float, "Expected out tensor to have dtype ",
-        toString(mat1.dtype), " or Float, but got ", toString(out.dtype), " instead");
+        mat1.dtype, " or Float, but got ", out.dtype, " instead");
   Problem p = checked_problem(self, mat1, mat2, out.dtype, beta, alpha, allow_tf32);
-  check(out.shares_device(mat1), "Expected out tensor to be on the same device, but got out is on ", out.device(),
-        ", different from other tensors on ", mat1.device());
+  check(out.shares_device(mat1), "Expected out tensor to be on the same device, but got out is on ", DeviceOf{out},
+        ", different from other tensors on ", DeviceOf{mat1});
   check(!aoti_torch_grad_mode_is_enabled() || !recorded(out_),
         "addmm(): functions with out=... arguments don't support automatic differentiation, but one of the arguments "
         "requires grad.");
@@ -214,7 +250,7 @@ void addmm_by_kernel_out(const Tensor& self_, const Tensor& mat1_, const Tensor&
   const auto strides = out_.strides();
   p.d = {out_.data_ptr(), strides[0], strides[1], p.d.dtype};
   check_overlap(p);
-  run(self, mat1, mat2, p, out_, kernel);
+  run(mat1, mat2, p, out_, kernel);
 }
 
 void addmm_out(const Tensor& self, const Tensor& mat1, const Tensor& mat2, double beta, double alpha, bool allow_tf32,

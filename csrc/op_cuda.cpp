@@ -1,4 +1,6 @@
 // From a checked problem to a launch on torch's current stream, and from a launcher's status to an exception.
+#include "op.h"
+
 #include <cuda_runtime_api.h>
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/accelerator.h>
@@ -7,7 +9,6 @@
 #include <stdexcept>
 
 #include "gemm/plan.h"
-#include "op.h"
 
 namespace tc {
 namespace {
@@ -40,20 +41,22 @@ const Device& device_facts(int device) {
   return facts[device];
 }
 
-Verdict choose(const Problem& problem, const Device& device, const std::string& forced) {
-  const Kernel* only = forced.empty() ? nullptr : find_kernel(forced.c_str());
-  if (!forced.empty() && !only) {
+Verdict choose(const Problem& problem, const Device& device, const std::string& name) {
+  const std::optional<Scope> scope = find_scope(name);
+  if (!scope) {
     std::string names;
     for (const Kernel& kernel : kernels()) names += std::string(names.empty() ? "" : ", ") + kernel.name;
-    throw std::runtime_error("tc::addmm: there is no kernel '" + forced + "'; there are " + names);
+    throw std::runtime_error("tc::addmm: there is no kernel '" + name + "'; there are " + names +
+                             ", and 'NAME/INDEX' for one of a kernel's instances");
   }
-  const Verdict verdict = plan(problem, device, only);
+  const Verdict verdict = plan(problem, device, *scope);
   if (verdict.kernel) return verdict;
   std::string reasons;
   for (const Kernel& kernel : kernels())
-    if (!only || &kernel == only)
-      reasons += std::string("; ") + kernel.name + ": " +
-                 judge(kernel, kernel.instances[0], problem, device).rejection;
+    for (int i = 0; i < kernel.num_instances; ++i)
+      if (scope->holds(kernel, kernel.instances[i]))
+        reasons += std::string("; ") + kernel.name + ": " +
+                   judge(kernel, kernel.instances[i], problem, device).rejection;
   throw std::runtime_error("tc::addmm: no kernel accepts this problem on a GPU of compute capability " +
                            std::to_string(device.sm / 10) + "." + std::to_string(device.sm % 10) + reasons);
 }

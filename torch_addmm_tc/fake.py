@@ -20,7 +20,7 @@ def _check_arguments(self, mat1, mat2, out_dtype):
             f"other tensors on {mat1.device}",
         )
     torch._check(
-        self.dtype in (mat2.dtype, out_dtype),
+        self.dtype == mat2.dtype or (out_dtype != mat1.dtype and self.dtype == out_dtype),
         lambda: f"self and mat2 must have the same dtype, but got {self.dtype} and {mat2.dtype}",
     )
     torch._check(

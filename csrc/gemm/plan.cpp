@@ -35,16 +35,27 @@ Verdict judge(const Kernel& kernel, const Instance& instance, const Problem& p, 
   return {&kernel, &instance, rejection(kernel, instance, p, device), predict(instance, p, device)};
 }
 
-Verdict plan(const Problem& problem, const Device& device, const Kernel* only) {
-  Verdict best;
+std::optional<Scope> find_scope(const std::string& name) {
+  if (name.empty()) return Scope{};
+  const size_t slash = name.find('/');
   for (const Kernel& kernel : kernels()) {
-    if (only && &kernel != only) continue;
+    if (name.compare(0, slash, kernel.name) != 0) continue;
+    if (slash == std::string::npos) return Scope{&kernel};
+    for (int i = 0; i < kernel.num_instances; ++i)
+      if (name.substr(slash + 1) == std::to_string(i)) return Scope{&kernel, &kernel.instances[i]};
+  }
+  return std::nullopt;
+}
+
+Verdict plan(const Problem& problem, const Device& device, const Scope& scope) {
+  Verdict best;
+  for (const Kernel& kernel : kernels())
     for (int i = 0; i < kernel.num_instances; ++i) {
+      if (!scope.holds(kernel, kernel.instances[i])) continue;
       const Verdict verdict = judge(kernel, kernel.instances[i], problem, device);
       if (verdict.rejection) continue;
       if (!best.kernel || verdict.microseconds < best.microseconds) best = verdict;
     }
-  }
   return best;
 }
 

@@ -1,6 +1,9 @@
 // Problem and device facts in, configuration out: pure functions, no GPU calls.
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "registry.h"
 
 namespace tc {
@@ -16,8 +19,19 @@ struct Verdict {
 // Judges one instance. `problem` is canonical (problem.h).
 Verdict judge(const Kernel& kernel, const Instance& instance, const Problem& problem, const Device& device);
 
-// The fastest instance that may run, among those of `only` when it is given.
-// Its kernel is null when none may.
-Verdict plan(const Problem& problem, const Device& device, const Kernel* only = nullptr);
+// A choice among all instances, those of one kernel, or a single one.
+struct Scope {
+  const Kernel* kernel = nullptr;      // null: every kernel
+  const Instance* instance = nullptr;  // null: every instance of the kernel
+  bool holds(const Kernel& k, const Instance& i) const {
+    return (!kernel || kernel == &k) && (!instance || instance == &i);
+  }
+};
+
+// "" is every kernel, "name" one kernel, "name/2" its third instance. Null when there is no such thing.
+std::optional<Scope> find_scope(const std::string& name);
+
+// The fastest instance in scope that may run; its kernel is null when none may.
+Verdict plan(const Problem& problem, const Device& device, const Scope& scope = {});
 
 }  // namespace tc

@@ -52,16 +52,22 @@ inline Matrix canonical(Matrix x, int64_t rows, int64_t cols) {
   return x;
 }
 
-// One description per problem: free strides settled, alpha = 0 and beta = 0 drop what BLAS does not read,
-// and a column-major D is computed as the row-major D^T.
+// BLAS's rule: beta = 0 does not read C, alpha = 0 does not read A and B. Without a product (K = 0 too) alpha, which
+// may be inf or nan, has nothing to act on.
+inline Problem without_unread(Problem p) {
+  if (p.alpha == 0.f) p.k = 0;
+  if (p.k == 0) p.alpha = 0.f;
+  if (p.beta == 0.f) p.c.data = nullptr;
+  return p;
+}
+
+// One description per problem for the kernels: free strides settled, and a column-major D computed as the row-major D^T.
 inline Problem canonical(Problem p) {
+  p = without_unread(p);
   p.a = canonical(p.a, p.m, p.k);
   p.b = canonical(p.b, p.k, p.n);
   p.c = canonical(p.c, p.m, p.n);
   p.d = canonical(p.d, p.m, p.n);
-  if (p.alpha == 0.f) p.k = 0;
-  if (p.k == 0) p.alpha = 0.f;  // no product, so alpha = inf or nan has nothing to act on
-  if (p.beta == 0.f) p.c.data = nullptr;
   return order_of(p.d) == Order::col_major ? transpose(p) : p;
 }
 

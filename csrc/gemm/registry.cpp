@@ -1,7 +1,5 @@
 #include "registry.h"
 
-#include <cstring>
-
 #include "instances.h"
 
 namespace tc {
@@ -32,11 +30,5 @@ const Kernel kKernels[] = {
 }  // namespace
 
 Kernels kernels() { return {kKernels, int(sizeof(kKernels) / sizeof(kKernels[0]))}; }
-
-const Kernel* find_kernel(const char* name) {
-  for (const Kernel& kernel : kernels())
-    if (std::strcmp(kernel.name, name) == 0) return &kernel;
-  return nullptr;
-}
 
 }  // namespace tc

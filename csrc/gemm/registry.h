@@ -45,7 +45,4 @@ struct Kernels {
 // In ladder order.
 Kernels kernels();
 
-// Null when no kernel has this name.
-const Kernel* find_kernel(const char* name);
-
 }  // namespace tc

@@ -1,0 +1,126 @@
+"""The build: kernels compile without spills, and a machine that lacks something is told what to install."""
+
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SETUP = runpy.run_path(str(ROOT / "setup.py"), run_name="setup_functions")
+ARCHITECTURES = ("arch=compute_80,code=sm_80", "arch=compute_90a,code=sm_90a")
+
+
+@pytest.fixture(scope="module")
+def nvcc():
+    toolkit = SETUP["find_toolkit"]("13")
+    if toolkit is None:
+        pytest.skip("needs nvcc")
+    return toolkit / "bin" / "nvcc"
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("kernel", sorted((ROOT / "csrc/kernels").glob("*.cu")), ids=lambda path: path.stem)
+def test_kernels_compile_without_torch_spills_or_serialised_wgmma(nvcc, tmp_path, kernel, architecture):
+    command = [nvcc, "-std=c++17", "-O3", f"-gencode={architecture}", "-Xptxas=-v", "-cubin", "-o", tmp_path / "out.cubin", kernel]
+    done = subprocess.run(command, capture_output=True, text=True)
+    report = done.stdout + done.stderr
+    assert done.returncode == 0, report
+    spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", report)
+    assert spills and all(s == ("0", "0") for s in spills), report
+    assert not re.search(r"C75\d\d", report), report
+
+
+def test_every_source_is_listed():
+    listed = set(SETUP["CPP_SOURCES"] + SETUP["CUDA_SOURCES"])
+    present = {str(p.relative_to(ROOT)) for suffix in ("cpp", "cu") for p in (ROOT / "csrc").rglob(f"*.{suffix}")}
+    assert listed == present
+
+
+def run_setup(prelude="", **environment):
+    """Runs `setup.py --version` in a fresh interpreter after `prelude`."""
+    code = f"import sys, runpy; {prelude}\nsys.argv = ['setup.py', '--version']; runpy.run_path('setup.py', run_name='__main__')"
+    environment = {k: v for k, v in (os.environ | environment).items() if v is not None}
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+def assert_one_sentence(done, *parts):
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("torch_addmm_tc: ") and all(part in last for part in parts), done.stderr
+
+
+def test_missing_torch():
+    done = run_setup("sys.modules['torch'] = None")
+    assert_one_sentence(done, "torch is missing", "pip install torch", "--no-build-isolation")
+
+
+def test_old_torch():
+    assert_one_sentence(run_setup("import torch; torch.__version__ = '2.10.0'"), "2.10.0 is too old", 'pip install "torch>=2.11"')
+
+
+def test_missing_compiler():
+    assert_one_sentence(run_setup(CXX="no-such-compiler"), "no C++ compiler 'no-such-compiler'", "apt install g++")
+
+
+def fake_toolkit(folder, release):
+    (folder / "bin").mkdir(parents=True)
+    nvcc = folder / "bin" / "nvcc"
+    nvcc.write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release {release}, V{release}.1'\n")
+    nvcc.chmod(0o755)
+    return folder
+
+
+def test_mismatched_cuda_major(tmp_path):
+    home = fake_toolkit(tmp_path / "cuda", "12.4")
+    done = run_setup("import torch; torch.version.cuda = '13.0'", CUDA_HOME=str(home))
+    assert_one_sentence(done, "nvcc in", "CUDA 12.4", "CUDA 13.0", 'pip install "cuda-toolkit[nvcc,cccl]==13.0.*"')
+
+
+def test_cuda_home_without_nvcc(tmp_path):
+    done = run_setup("import torch; torch.version.cuda = '13.0'", CUDA_HOME=str(tmp_path))
+    assert_one_sentence(done, f"CUDA_HOME is {tmp_path}", "no bin/nvcc")
+
+
+def test_no_nvcc_builds_for_the_cpu_and_says_how_to_get_more(tmp_path):
+    """No CUDA_HOME, no pip toolkit and no nvcc on PATH: the extension has the C++ sources only."""
+    for tool in ("c++", "g++", "gcc", "ninja"):
+        if found := shutil.which(tool):
+            (tmp_path / tool).symlink_to(found)
+    hide = "import torch, importlib.util as u; torch.version.cuda = '13.0'; real = u.find_spec; "
+    hide += "u.find_spec = lambda name, *a: None if name == 'nvidia' else real(name, *a)"
+    done = run_setup(hide, PATH=str(tmp_path), CUDA_HOME=None, CUDA_PATH=None)
+    assert done.returncode == 0, done.stderr
+    assert "no nvcc found" in done.stderr and 'pip install "cuda-toolkit[nvcc,cccl]==13.0.*"' in done.stderr
+
+
+def test_nvcc_is_found_in_pips_toolkit_and_behind_a_wrapper(tmp_path, monkeypatch):
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    site = tmp_path / "site"
+    fake_toolkit(site / "nvidia" / "cu13", "13.0")
+    find = SETUP["find_toolkit"]
+
+    class Spec:
+        submodule_search_locations = [str(site / "nvidia")]
+
+    with monkeypatch.context() as patch:
+        patch.setattr("importlib.util.find_spec", lambda name: Spec)
+        assert find("13") == site / "nvidia" / "cu13"
+    real = fake_toolkit(tmp_path / "real", "13.0")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "nvcc").symlink_to(real / "bin" / "nvcc")
+    with monkeypatch.context() as patch:
+        patch.setattr("importlib.util.find_spec", lambda name: None)
+        patch.setenv("PATH", str(tmp_path / "bin"))
+        assert find("13") == real
+        wrapper = tmp_path / "bin" / "nvcc"
+        wrapper.unlink()
+        wrapper.write_text(f"#!/bin/sh\necho '#$ TOP={real}/bin/..' >&2\n")
+        wrapper.chmod(0o755)
+        assert find("13") == real

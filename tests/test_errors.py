@@ -1,0 +1,132 @@
+"""Wrong calls raise torch.addmm's own words where it has them, and leave everything as it was."""
+
+import re
+
+import pytest
+import torch
+
+import torch_addmm_tc as tc
+
+
+def R(*shape, dtype=torch.float16):
+    return torch.randn(shape).to(dtype)
+
+
+SAME_WORDS = {
+    "mat1 is 1-D": lambda: (R(3, 5), R(4), R(4, 5)),
+    "mat2 is 1-D": lambda: (R(3, 5), R(3, 4), R(4)),
+    "mat1 is 3-D": lambda: (R(3, 5), R(1, 3, 4), R(4, 5)),
+    "inner sizes": lambda: (R(3, 5), R(3, 4), R(3, 5)),
+    "self does not expand, columns": lambda: (R(3), R(3, 4), R(4, 5)),
+    "self does not expand, rows": lambda: (R(4, 5), R(3, 4), R(4, 5)),
+    "self is empty": lambda: (R(0), R(3, 4), R(4, 5)),
+    "self dtype": lambda: (R(3, 5, dtype=torch.float32), R(3, 4), R(4, 5)),
+    "mat1 dtype": lambda: (R(3, 5), R(3, 4, dtype=torch.float32), R(4, 5)),
+    "mat2 dtype": lambda: (R(3, 5), R(3, 4), R(4, 5, dtype=torch.float32)),
+}
+
+
+@pytest.mark.parametrize("make", SAME_WORDS.values(), ids=SAME_WORDS)
+def test_torchs_own_words(device, make):
+    args = [x.to(device) for x in make()]
+    with pytest.raises(RuntimeError) as theirs:
+        torch.addmm(*args)
+    with pytest.raises(RuntimeError) as ours:
+        tc.addmm(*args)
+    first_line = str(ours.value).split("\n")[0]
+    assert first_line == str(theirs.value).split("\n")[0]
+
+
+def test_self_of_too_many_dimensions(device):
+    with pytest.raises(RuntimeError, match=r"the number of sizes provided \(2\) must be greater or equal"):
+        tc.addmm(R(1, 3, 5).to(device), R(3, 4).to(device), R(4, 5).to(device))
+
+
+@pytest.mark.parametrize("dtype", (torch.float64, torch.int32, torch.bool, torch.complex64, torch.uint8), ids=str)
+def test_unsupported_dtype_says_which_are_supported(device, dtype):
+    x = torch.ones(4, 4).to(dtype).to(device)
+    with pytest.raises(RuntimeError, match="supports float16, bfloat16 and float32 tensors, but mat1 has dtype"):
+        tc.addmm(x, x, x)
+
+
+@pytest.mark.parametrize("dtype, out_dtype", [(torch.float16, torch.bfloat16), (torch.float32, torch.float16)])
+def test_bad_out_dtype(device, dtype, out_dtype):
+    x = torch.ones(4, 4, dtype=dtype, device=device)
+    with pytest.raises(RuntimeError, match="out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs"):
+        tc.addmm(x, x, x, out_dtype=out_dtype)
+
+
+def test_wrong_types_raise_type_errors(device):
+    x = torch.ones(4, 4, device=device)
+    for kwargs in ({"beta": "1"}, {"alpha": 1j}, {"beta": None}):
+        with pytest.raises((TypeError, RuntimeError)):
+            tc.addmm(x, x, x, **kwargs)
+
+
+def test_sparse_is_refused(device):
+    x = torch.eye(4, device=device)
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        tc.addmm(x, x.to_sparse(), x)
+
+
+@pytest.mark.gpu
+def test_devices_must_agree():
+    cpu, gpu = torch.ones(4, 4), torch.ones(4, 4, device="cuda")
+    for args in ((cpu, gpu, gpu), (gpu, cpu, gpu), (gpu, gpu, cpu), (cpu[0, 0], gpu, gpu)):
+        with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+            tc.addmm(*args)
+    with pytest.raises(RuntimeError, match="Expected out tensor to be on the same device"):
+        tc.addmm(gpu, gpu, gpu, out=torch.empty(4, 4))
+
+
+@pytest.mark.gpu
+def test_an_error_leaves_no_sticky_cuda_error_behind():
+    x = torch.ones(4, 4, device="cuda")
+    for bad in (lambda: tc.addmm(x, x, x[:2]), lambda: tc.addmm(x, x.double(), x.double())):
+        with pytest.raises(RuntimeError):
+            bad()
+    torch.cuda.synchronize()
+    assert torch.equal(tc.addmm(x, x, x), torch.full((4, 4), 5.0, device="cuda"))
+
+
+def test_an_error_writes_nothing(device):
+    out = torch.full((3, 5), 7.0, dtype=torch.float16, device=device)
+    with pytest.raises(RuntimeError):
+        tc.addmm(R(3).to(device), R(3, 4).to(device), R(4, 5).to(device), out=out)
+    assert (out == 7).all()
+
+
+FORWARD_ONLY = "{} requires grad and grad mode is on"
+
+
+@pytest.mark.parametrize("position, name", [(0, "self"), (1, "mat1"), (2, "mat2")])
+@pytest.mark.parametrize("leaf", (True, False))
+def test_refuses_to_lose_a_gradient(device, position, name, leaf):
+    args = [torch.ones(4, 4, device=device) for _ in range(3)]
+    args[position].requires_grad_()
+    if not leaf:
+        args[position] = args[position] * 1
+    with pytest.raises(RuntimeError, match=re.escape(FORWARD_ONLY.format(name)) + ".*no_grad.*detach"):
+        tc.addmm(*args)
+    with pytest.raises(RuntimeError, match="torch.addmm"):
+        tc.addmm(*args, out_dtype=torch.float32)
+    with pytest.raises(RuntimeError, match=FORWARD_ONLY.format(name)):
+        tc.addmm(*args, out=torch.empty(4, 4, device=device))
+    with torch.no_grad():
+        assert not tc.addmm(*args).requires_grad
+    with torch.inference_mode():
+        assert not tc.addmm(*args).requires_grad
+    args[position] = args[position].detach()
+    assert not tc.addmm(*args).requires_grad
+
+
+def test_out_that_requires_grad_is_refused_like_torch(device):
+    x = torch.ones(4, 4, device=device)
+    with pytest.raises(RuntimeError, match="out=... arguments don't support automatic differentiation"):
+        tc.addmm(x, x, x, out=torch.empty(4, 4, device=device, requires_grad=True))
+
+
+def test_compiled_refusal(device):
+    x, w = torch.ones(4, 4, device=device), torch.ones(4, 4, device=device, requires_grad=True)
+    with pytest.raises(Exception, match=FORWARD_ONLY.format("mat2")):
+        torch.compile(tc.addmm, fullgraph=True)(x, x, w)

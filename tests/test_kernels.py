@@ -1,0 +1,116 @@
+"""Every kernel, by name, over the whole case grid: random inputs, poisoned output, the float64 bound."""
+
+import math
+
+import pytest
+import torch
+
+import torch_addmm_tc as tc
+from torch_addmm_tc.testing import Case, case_grid, matrix, reference
+
+pytestmark = pytest.mark.gpu
+
+
+INSTANCES = [f"{kernel['name']}/{i}" for kernel in tc.kernels() for i in range(len(kernel["instances"]))]
+
+
+def cases():
+    for kernel in tc.kernels():
+        dtypes = [getattr(torch, name) for name in kernel["operands"]]
+        for case in case_grid(dtypes, contiguous_operands=kernel["contiguous_operands"]):
+            for i in range(len(kernel["instances"])):
+                yield pytest.param(f"{kernel['name']}/{i}", case, id=f"{kernel['name']}/{i}-{case}")
+
+
+def run(kernel, case, args, out):
+    torch.ops.tc.addmm_by_kernel_out(*args, **case.scalars, kernel=kernel, out=out)
+    return out
+
+
+@pytest.mark.parametrize("kernel, case", list(cases()))
+def test_grid(kernel, case):
+    args = case.inputs("cuda")
+    expected = reference(*args, **case.scalars, out_dtype=case.out_dtype)
+    out = torch.full((case.m, case.n), math.nan, dtype=case.out_dtype or case.dtype, device="cuda")
+    assert expected.error(run(kernel, case, args, out)) <= 1
+
+
+@pytest.mark.parametrize("kernel", INSTANCES)
+@pytest.mark.parametrize("out_dtype", (None, torch.float32), ids=str)
+@pytest.mark.parametrize("layout", ("row", "col", "row_pitched", "col_odd", "misaligned", "strided"))
+def test_result_layouts(kernel, out_dtype, layout):
+    """D of any strides; what lies between its elements stays untouched."""
+    for m, n in ((136, 264), (131, 141)):
+        case = Case(m, n, 72, out_dtype=out_dtype)
+        args = case.inputs("cuda")
+        out = matrix(layout, m, n, out_dtype or case.dtype, "cuda")
+        storage = out.as_strided((out.untyped_storage().nbytes() // out.element_size(),), (1,), 0)
+        inside = torch.zeros_like(storage, dtype=torch.bool)
+        inside.as_strided(out.shape, out.stride(), out.storage_offset()).fill_(True)
+        storage.fill_(math.nan)
+        before = storage.clone()
+        run(kernel, case, args, out)
+        assert reference(*args, **case.scalars, out_dtype=out_dtype).error(out) <= 1
+        same_bits = storage.view(torch.uint8).view(len(storage), -1) == before.view(torch.uint8).view(len(storage), -1)
+        assert same_bits[~inside].all()
+
+
+@pytest.mark.parametrize("kernel", INSTANCES)
+@pytest.mark.parametrize("m, n, k", [(131, 141, 151), (1, 1000, 77), (2000, 3, 40), (640, 768, 1000)])
+def test_repeats_are_bitwise_equal(kernel, m, n, k):
+    case = Case(m, n, k)
+    args = case.inputs("cuda")
+    first = run(kernel, case, args, torch.empty(m, n, dtype=case.dtype, device="cuda"))
+    for _ in range(50):
+        out = torch.full_like(first, math.nan)
+        assert torch.equal(run(kernel, case, args, out), first)
+
+
+@pytest.mark.parametrize("kernel", INSTANCES)
+def test_in_place_accumulation(kernel):
+    case = Case(300, 520, 200)
+    c, a, b = case.inputs("cuda")
+    expected = reference(c, a, b, **case.scalars)
+    assert expected.error(run(kernel, case, (c, a, b), c)) <= 1
+
+
+@pytest.mark.parametrize("kernel", INSTANCES)
+def test_wide_tile_walk(kernel):
+    """More tiles than the GPU holds at once, so that persistent blocks take several."""
+    case = Case(5000, 5001, 33)
+    args = case.inputs("cuda")
+    out = torch.full((case.m, case.n), math.nan, dtype=case.dtype, device="cuda")
+    assert reference(*args, **case.scalars).error(run(kernel, case, args, out)) <= 1
+
+
+def test_a_kernel_without_an_index_lets_the_planner_pick_its_instance():
+    case = Case(256, 256, 4096)
+    args = case.inputs("cuda")
+    results = [run(name, case, args, torch.empty(256, 256, dtype=case.dtype, device="cuda")) for name in ("simt", "simt/0")]
+    assert torch.equal(*results)
+
+
+def test_unknown_kernel_names_the_known_ones():
+    args, out = Case(4, 4, 4).inputs("cuda"), torch.empty(4, 4, dtype=torch.float16, device="cuda")
+    for name in ("nope", "simt/1", "simt/", "simt/x", "sim", "simt_"):
+        with pytest.raises(RuntimeError, match=f"there is no kernel '{name}'; there are simt, .*wmma_block"):
+            run(name, Case(4, 4, 4), args, out)
+
+
+def test_a_kernel_that_cannot_says_why_and_writes_nothing():
+    case = Case(8, 8, 8, torch.float32)
+    out = torch.full((8, 8), 7.0, device="cuda")
+    with pytest.raises(RuntimeError, match="wmma_block: it does not multiply operands of this dtype"):
+        run("wmma_block", case, case.inputs("cuda"), out)
+    assert (out == 7).all()
+
+
+def test_fp32_is_never_tf32():
+    """TF32 keeps 11 bits of each operand and would miss the fp32 bound by orders of magnitude."""
+    previous = torch.get_float32_matmul_precision()
+    args = Case(256, 256, 256, torch.float32).inputs("cuda")
+    try:
+        torch.set_float32_matmul_precision("highest")
+        assert reference(*args).error(tc.addmm(*args)) <= 1
+    finally:
+        torch.set_float32_matmul_precision(previous)

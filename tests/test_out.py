@@ -1,0 +1,97 @@
+"""addmm_out: strides, resizing, aliasing."""
+
+import math
+import warnings
+
+import pytest
+import torch
+
+import torch_addmm_tc as tc
+from torch_addmm_tc.testing import Case, matrix, reference
+
+SHARED = "some elements of the input tensor and the written-to tensor refer to a single memory location"
+
+
+@pytest.mark.parametrize("layout", ("row", "col", "row_pitched", "row_odd", "col_odd", "misaligned", "strided"))
+@pytest.mark.parametrize("out_dtype", (torch.float16, torch.float32), ids=str)
+def test_any_strides(device, layout, out_dtype):
+    args = Case(33, 47, 65).inputs(device)
+    out = matrix(layout, 33, 47, out_dtype, device).fill_(math.nan)
+    strides = out.stride()
+    assert tc.addmm(*args, out=out) is out
+    assert out.stride() == strides
+    assert reference(*args, out_dtype=out_dtype).error(out) <= 1
+
+
+def test_wrong_shape_is_resized_with_torchs_warning(device):
+    args = Case(3, 5, 4).inputs(device)
+    for shape in ((5, 3), (7,), (1, 1)):
+        out = torch.empty(shape, dtype=torch.float16, device=device)
+        with pytest.warns(UserWarning, match="An output with one or more elements was resized"):
+            tc.addmm(*args, out=out)
+        assert out.shape == (3, 5) and reference(*args).error(out) <= 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        out = torch.empty(0, dtype=torch.float16, device=device)
+        tc.addmm(*args, out=out)
+    assert reference(*args).error(out) <= 1
+
+
+def test_self_itself_accumulates_in_place(device):
+    c, a, b = Case(33, 47, 65).inputs(device)
+    expected = reference(c, a, b, beta=0.5)
+    tc.addmm(c, a, b, beta=0.5, out=c)
+    assert expected.error(c) <= 1
+
+
+def test_refuses_an_operand(device):
+    x = torch.randn(8, 8, device=device).half()
+    y = torch.randn(8, 8, device=device).half()
+    before = x.clone()
+    for call in (
+        lambda: tc.addmm(y, x, y, out=x),
+        lambda: tc.addmm(y, y, x, out=x),
+        lambda: tc.addmm(y, y, x.t(), out=x),
+        lambda: tc.addmm(y, x, y, out=x[:0]),
+    ):
+        with pytest.raises(RuntimeError, match=SHARED):
+            call()
+    assert torch.equal(x, before)
+
+
+def test_refuses_part_of_self(device):
+    buffer = torch.randn(72, device=device).half()
+    a, b = torch.randn(8, 8, device=device).half(), torch.randn(8, 8, device=device).half()
+    out, shifted = buffer[:64].view(8, 8), buffer[8:].view(8, 8)
+    before = buffer.clone()
+    for c in (shifted, out.t(), out[0], out[:, :1], out[0, 0]):
+        with pytest.raises(RuntimeError, match=SHARED):
+            tc.addmm(c, a, b, out=out)
+    assert torch.equal(buffer, before)
+    tc.addmm(shifted, a, b, beta=0, out=out)  # not read, so not in the way
+    assert reference(shifted, a, b, beta=0).error(out) <= 1
+
+
+def test_refuses_to_write_an_element_twice(device):
+    args = Case(8, 8, 8).inputs(device)
+    for out in (torch.zeros(1, 8).half().expand(8, 8), torch.zeros(15).half().as_strided((8, 8), (1, 1))):
+        with pytest.raises(RuntimeError, match="more than one element of the written-to tensor refers to a single memory"):
+            tc.addmm(*args, out=out.to(device) if device == "cpu" else out.to(device).as_strided(out.shape, out.stride()))
+
+
+def test_slices_side_by_side_are_no_overlap(device):
+    """As in a fused projection, where inputs and output are columns of one buffer."""
+    buffer = torch.randn(16, 48, device=device).half()
+    a, out, c = buffer[:, :16], buffer[:, 16:32], buffer[:, 32:]
+    b = torch.randn(16, 16, device=device).half()
+    expected = reference(c.clone(), a.clone(), b)
+    tc.addmm(c, a, b, out=out)
+    assert expected.error(out) <= 1
+
+
+def test_dtype_of_out(device):
+    args = Case(3, 5, 4).inputs(device)
+    with pytest.raises(RuntimeError, match="Expected out tensor to have dtype Half or Float, but got Double instead"):
+        tc.addmm(*args, out=torch.empty(3, 5, dtype=torch.float64, device=device))
+    with pytest.raises(RuntimeError, match="Expected out tensor to have dtype torch.float32"):
+        tc.addmm(*args, out_dtype=torch.float32, out=torch.empty(3, 5, dtype=torch.float16, device=device))

@@ -1,0 +1,93 @@
+"""The planner, without a GPU: what may run, what is picked, and the reasons given."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import torch_addmm_tc as tc
+from torch_addmm_tc.planning import H200
+from torch_addmm_tc.testing import Case, case_grid
+
+AMPERE = tc.Gpu(sm=80, num_sms=108, smem_per_block=163 * 1024)
+ADA = tc.Gpu(sm=89, num_sms=128, smem_per_block=99 * 1024)
+TURING = tc.Gpu(sm=75, num_sms=40, smem_per_block=64 * 1024)
+
+
+def plan(case, gpu=H200, **kwargs):
+    return tc.plan(*case.inputs("cpu"), **case.scalars, out_dtype=case.out_dtype, gpu=gpu, **kwargs)
+
+
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16), ids=str)
+@pytest.mark.parametrize("gpu", (AMPERE, ADA, H200))
+def test_layers_get_tensor_cores(dtype, gpu):
+    for n, k in ((2304, 768), (768, 768), (3072, 768), (768, 3072)):
+        for b in ("row", "col"):
+            assert plan(Case(1024, n, k, dtype, b=b, broadcast="(N)"), gpu).kernel == "wmma_block"
+
+
+def test_fp32_stays_fp32():
+    assert plan(Case(512, 512, 512, torch.float32)).kernel == "simt"
+
+
+def test_an_operand_without_a_contiguous_direction_falls_to_simt():
+    result = plan(Case(256, 256, 256, a="strided"))
+    assert result.kernel == "simt"
+    reasons = {c.kernel: c.rejection for c in result.candidates}
+    assert reasons["simt"] is None and reasons["wmma_block"] == "an operand has no direction of stride 1"
+
+
+@pytest.mark.parametrize("layout", ("row", "col", "row_odd", "misaligned", "expanded"))
+def test_any_contiguous_direction_and_alignment_reaches_wmma(layout):
+    assert plan(Case(256, 256, 256, a=layout, b=layout)).kernel == "wmma_block"
+
+
+def test_a_gpu_that_is_too_old_gets_no_kernel_and_the_reason():
+    result = plan(Case(256, 256, 256), TURING)
+    assert result.kernel is None
+    assert {c.rejection for c in result.candidates} == {"the GPU is too old for it"}
+
+
+def test_shared_memory_limits_the_instances():
+    small = tc.Gpu(sm=86, num_sms=28, smem_per_block=64 * 1024)
+    fits = {c.instance["smem_bytes"] <= 64 * 1024: c.rejection for c in plan(Case(256, 256, 256), small).candidates}
+    assert fits == {True: None, False: "its tiles do not fit the GPU's shared memory"}
+
+
+def test_both_shared_memory_budgets_exist():
+    sizes = [i["smem_bytes"] for k in tc.kernels() if k["name"] == "wmma_block" for i in k["instances"]]
+    assert min(sizes) <= 64 * 1024 < max(sizes)
+
+
+def test_a_column_major_result_is_planned_transposed():
+    c, a, b = Case(256, 128, 64).inputs("cpu")
+    assert tc.plan(c, a, b, out=torch.empty(128, 256).half().t()).transposed
+    assert not tc.plan(c, a, b, out=torch.empty(256, 128).half()).transposed
+
+
+def test_printing_shows_the_pick_and_every_reason():
+    text = str(plan(Case(256, 256, 256, a="strided")))
+    assert text.startswith("-> simt") and "predicted" in text and "no direction of stride 1" in text
+
+
+def test_meta_tensors_can_be_planned():
+    x = torch.empty(4096, 4096, dtype=torch.float16, device="meta")
+    assert tc.plan(x, x, x, gpu=H200).kernel == "wmma_block"
+
+
+def test_the_pick_is_the_fastest_that_may_run():
+    for case in case_grid((torch.float16,))[::7]:
+        if case.m * case.n == 0:
+            continue
+        candidates = plan(case).candidates
+        allowed = [c.microseconds for c in candidates if c.rejection is None]
+        assert candidates[0].microseconds == min(allowed)
+
+
+@given(m=st.integers(1, 2**17), n=st.integers(1, 2**17), k=st.integers(0, 2**17))
+def test_predictions_are_positive_and_grow_with_the_problem(m, n, k):
+    def cost(m, n, k):
+        make = lambda *shape: torch.empty(shape, dtype=torch.float16, device="meta")  # noqa: E731
+        return tc.plan(make(n), make(m, k), make(k, n), gpu=H200).candidates[0].microseconds
+
+    assert 0 < cost(m, n, k) <= cost(2 * m, n, k)

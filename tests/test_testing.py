@@ -1,0 +1,88 @@
+"""The comparison itself: it accepts a right result and refuses each way of being wrong that it is there to find."""
+
+import math
+
+import pytest
+import torch
+
+from torch_addmm_tc.testing import BROADCASTS, Case, case_grid, reference, self_shape
+
+
+def right(case):
+    c, a, b = case.inputs("cpu")
+    fp32 = case.beta * c.float() + case.alpha * (a.float() @ b.float())
+    return (c, a, b), fp32.to(case.out_dtype or case.dtype)
+
+
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float32), ids=str)
+@pytest.mark.parametrize("out_dtype", (None, torch.float32), ids=str)
+def test_accepts_a_right_result(dtype, out_dtype):
+    case = Case(40, 50, 60, dtype, out_dtype=out_dtype)
+    args, result = right(case)
+    error = reference(*args, **case.scalars, out_dtype=out_dtype).error(result)
+    assert 0 < error <= 1
+
+
+MUTANTS = {
+    "dropped K tail": lambda c, a, b: 0.5 * c.float() + 0.5 * (a[:, :-1].float() @ b[:-1].float()),
+    "ignored beta": lambda c, a, b: c.float() + 0.5 * (a.float() @ b.float()),
+    "ignored alpha": lambda c, a, b: 0.5 * c.float() + a.float() @ b.float(),
+    "ignored C": lambda c, a, b: 0.5 * (a.float() @ b.float()),
+    "C broadcast along the wrong axis": lambda c, a, b: 0.5 * c[:, :1].float() + 0.5 * (a.float() @ b.float()),
+    "C transposed": lambda c, a, b: 0.5 * c.float().t() + 0.5 * (a.float() @ b.float()),
+    "fp16 accumulation": lambda c, a, b: 0.5 * c.float() + 0.5 * (a[:, :32] @ b[:32] + a[:, 32:] @ b[32:]).float(),
+    "one element wrong": lambda c, a, b: (0.5 * c.float() + 0.5 * (a.float() @ b.float())).index_put_(
+        (torch.tensor(5), torch.tensor(6)), torch.tensor(0.01), accumulate=True
+    ),
+    "one element unwritten": lambda c, a, b: (0.5 * c.float() + 0.5 * (a.float() @ b.float())).index_put_(
+        (torch.tensor(5), torch.tensor(6)), torch.tensor(math.nan)
+    ),
+    "rows swapped": lambda c, a, b: (0.5 * c.float() + 0.5 * (a.float() @ b.float())).flip(0),
+    "zeros": lambda c, a, b: torch.zeros(c.shape),
+    "wrong shape": lambda c, a, b: (0.5 * c.float() + 0.5 * (a.float() @ b.float()))[:-1],
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
+def test_refuses_a_wrong_result(mutant):
+    case = Case(64, 64, 64, out_dtype=torch.float32)
+    args, result = right(case)
+    expected = reference(*args, **case.scalars, out_dtype=torch.float32)
+    assert expected.error(result) <= 1
+    assert not expected.error(mutant(*args)) <= 1
+
+
+def test_tf32_and_double_rounding_are_refused():
+    case = Case(64, 64, 64, torch.float32)
+    (c, a, b), result = right(case)
+    expected = reference(c, a, b, **case.scalars)
+    tf32 = lambda x: (x.view(torch.int32) & ~0x1FFF).view(torch.float32)  # noqa: E731
+    assert expected.error(result) <= 1
+    assert expected.error(0.5 * c + 0.5 * (tf32(a) @ tf32(b))) > 1
+    half = Case(64, 64, 64)
+    (c, a, b), _ = right(half)
+    rounded_twice = (0.5 * c.float() + (0.5 * (a.float() @ b.float())).half().float()).half()
+    assert reference(c, a, b, **half.scalars).error(rounded_twice) > 1
+
+
+def test_nan_and_infinity():
+    case = Case(8, 8, 8, torch.float32)
+    (c, a, b), _ = right(case)
+    a[0, 0] = math.nan
+    expected = reference(c, a, b)
+    good = torch.addmm(c, a, b)
+    assert expected.error(good) <= 1
+    bad = good.clone()
+    bad[0] = 0
+    assert expected.error(bad) == math.inf
+    bad = good.clone()
+    bad[1, 1] = math.inf
+    assert expected.error(bad) == math.inf
+
+
+def test_grid_covers_what_it_says():
+    grid = case_grid()
+    assert len(grid) == len(set(map(str, grid))) == len(set(grid))
+    assert {c.broadcast for c in grid} == set(BROADCASTS)
+    assert any(c.k == 0 for c in grid) and any(c.beta == 0 for c in grid) and any(math.isnan(c.alpha) for c in grid)
+    assert self_shape("(M,1)", 3, 5) == (3, 1) and self_shape("()", 3, 5) == () and self_shape("(N)", 3, 5) == (5,)
