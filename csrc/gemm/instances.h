@@ -16,8 +16,8 @@ inline constexpr Instance kSimt[] = {
 };
 
 inline constexpr Instance kWmmaBlock[] = {
-    {128, 128, 64, 256, wmma_block_smem(64), 2, 200.f},    // 40 KB: fits wherever 64 KB can be had
-    {128, 128, 128, 256, wmma_block_smem(128), 2, 210.f},  // 72 KB
+    {128, 128, 64, 256, wmma_block_smem(64), 2, 165.f},    // 40 KB: fits wherever 64 KB can be had
+    {128, 128, 128, 256, wmma_block_smem(128), 2, 180.f},  // 72 KB
 };
 
 }  // namespace tc
