@@ -31,7 +31,8 @@ def record() -> dict:
         "driver, SM clock, highest SM clock, power limit": gpu,
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
-        "commit": os.environ.get("COMMIT") or output("git", "describe", "--always", "--dirty"),  # COMMIT: where there is no .git
+        "commit": os.environ.get("COMMIT")
+        or output("git", "describe", "--always", "--dirty"),  # COMMIT: where there is no .git
         "date": datetime.date.today().isoformat(),
     }
 

@@ -26,7 +26,17 @@ def nvcc():
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("kernel", sorted((ROOT / "csrc/kernels").glob("*.cu")), ids=lambda path: path.stem)
 def test_kernels_compile_without_torch_spills_or_serialised_wgmma(nvcc, tmp_path, kernel, architecture):
-    command = [nvcc, "-std=c++17", "-O3", f"-gencode={architecture}", "-Xptxas=-v", "-cubin", "-o", tmp_path / "out.cubin", kernel]
+    command = [
+        nvcc,
+        "-std=c++17",
+        "-O3",
+        f"-gencode={architecture}",
+        "-Xptxas=-v",
+        "-cubin",
+        "-o",
+        tmp_path / "out.cubin",
+        kernel,
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     report = done.stdout + done.stderr
     assert done.returncode == 0, report
@@ -43,7 +53,9 @@ def test_every_source_is_listed():
 
 def run_setup(prelude="", **environment):
     """Runs `setup.py --version` in a fresh interpreter after `prelude`."""
-    code = f"import sys, runpy; {prelude}\nsys.argv = ['setup.py', '--version']; runpy.run_path('setup.py', run_name='__main__')"
+    code = (
+        f"import sys, runpy; {prelude}\nsys.argv = ['setup.py', '--version']; runpy.run_path('setup.py', run_name='__main__')"
+    )
     environment = {k: v for k, v in (os.environ | environment).items() if v is not None}
     return subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
 
@@ -61,7 +73,9 @@ def test_missing_torch():
 
 
 def test_old_torch():
-    assert_one_sentence(run_setup("import torch; torch.__version__ = '2.10.0'"), "2.10.0 is too old", 'pip install "torch>=2.11"')
+    assert_one_sentence(
+        run_setup("import torch; torch.__version__ = '2.10.0'"), "2.10.0 is too old", 'pip install "torch>=2.11"'
+    )
 
 
 def test_missing_compiler():

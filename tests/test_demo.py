@@ -44,7 +44,9 @@ def test_a_wrong_result_fails_the_check(monkeypatch, capsys):
 
 def test_interleaved_tells_slow_from_fast():
     x = torch.randn(300, 300)
-    times = timing.interleaved({"one": [lambda: x @ x], "four": [lambda: x @ x @ x @ x @ x]}, cuda=False, rounds=5, seconds=0.01)
+    times = timing.interleaved(
+        {"one": [lambda: x @ x], "four": [lambda: x @ x @ x @ x @ x]}, cuda=False, rounds=5, seconds=0.01
+    )
     assert times["one"].fastest <= times["one"].median <= times["one"].slowest
     assert times["four"].median > 2 * times["one"].median
     assert times["one"].spread >= 0

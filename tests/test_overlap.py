@@ -29,7 +29,9 @@ def test_never_misses_a_shared_element(x, y):
 
 
 @settings(max_examples=500)
-@given(pitch=st.integers(6, 12), x=st.tuples(SIZES, SIZES, OFFSETS), y=st.tuples(SIZES, SIZES, OFFSETS), transposed=st.booleans())
+@given(
+    pitch=st.integers(6, 12), x=st.tuples(SIZES, SIZES, OFFSETS), y=st.tuples(SIZES, SIZES, OFFSETS), transposed=st.booleans()
+)
 @example(pitch=12, x=(4, 6, 0), y=(4, 6, 6), transposed=False)
 def test_exact_for_slices_of_one_buffer(pitch, x, y, transposed):
     def matrix(rows, cols, offset):

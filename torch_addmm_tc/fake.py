@@ -10,14 +10,17 @@ def _check_arguments(self, mat1, mat2, out_dtype):
         torch._check(x.dim() == 2, lambda: f"{name} must be a matrix, got {x.dim()}-D tensor")
     torch._check(
         mat1.shape[1] == mat2.shape[0],
-        lambda: f"mat1 and mat2 shapes cannot be multiplied ({mat1.shape[0]}x{mat1.shape[1]} and "
-        f"{mat2.shape[0]}x{mat2.shape[1]})",
+        lambda: (
+            f"mat1 and mat2 shapes cannot be multiplied ({mat1.shape[0]}x{mat1.shape[1]} and {mat2.shape[0]}x{mat2.shape[1]})"
+        ),
     )
     for name, x in (("self", self), ("mat2", mat2)):
         torch._check(
             x.device == mat1.device,
-            lambda: f"Expected all tensors to be on the same device, but got {name} is on {x.device}, different from "
-            f"other tensors on {mat1.device}",
+            lambda: (
+                f"Expected all tensors to be on the same device, but got {name} is on {x.device}, different from "
+                f"other tensors on {mat1.device}"
+            ),
         )
     torch._check(
         self.dtype == mat2.dtype or (out_dtype != mat1.dtype and self.dtype == out_dtype),
@@ -33,15 +36,19 @@ def _check_arguments(self, mat1, mat2, out_dtype):
     )
     torch._check(
         out_dtype in (mat1.dtype, torch.float32),
-        lambda: f"out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs, but got {out_dtype} for "
-        f"{mat1.dtype} inputs",
+        lambda: (
+            f"out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs, but got {out_dtype} for "
+            f"{mat1.dtype} inputs"
+        ),
     )
     for name, x in (("self", self), ("mat1", mat1), ("mat2", mat2)):
         torch._check(
             not (torch.is_grad_enabled() and x.requires_grad),
-            lambda: f"tc::addmm is forward-only, but {name} requires grad and grad mode is on, so its gradient would be "
-            f"lost. Call it under torch.no_grad() or torch.inference_mode(), or pass {name}.detach(); to train, use "
-            "torch.addmm.",
+            lambda: (
+                f"tc::addmm is forward-only, but {name} requires grad and grad mode is on, so its gradient would be "
+                f"lost. Call it under torch.no_grad() or torch.inference_mode(), or pass {name}.detach(); to train, use "
+                "torch.addmm."
+            ),
         )
     shape = (mat1.shape[0], mat2.shape[1])
     self.expand(shape)  # raises aten's own message when it cannot
