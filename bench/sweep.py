@@ -153,7 +153,7 @@ def table(result, rows):
         "",
         "Host microseconds per eager call: " + "; ".join(f"{k} {v:.1f}" for k, v in result["host"].items()),
         "",
-        "| M, N, K | B | dtype | C | kernel | error/bound | us | TFLOP/s | vs torch.addmm | torch.addmm us | mm us | of limit |",
+        "| M, N, K | B | dtype | C | kernel | error/bound | us | TFLOP/s | vs torch | torch.addmm us | mm us | of limit |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for r in rows:

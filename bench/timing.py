@@ -17,7 +17,7 @@ from torch_addmm_tc import timing
 
 
 def record() -> dict:
-    """Where and when a result was measured, and with what."""
+    """Where and when a result was measured, and with what. COMMIT names the commit where the tree is a copy without .git."""
 
     def output(*command):
         try:
@@ -31,8 +31,7 @@ def record() -> dict:
         "driver, SM clock, highest SM clock, power limit": gpu,
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
-        "commit": os.environ.get("COMMIT")
-        or output("git", "describe", "--always", "--dirty"),  # COMMIT: where there is no .git
+        "commit": os.environ.get("COMMIT") or output("git", "describe", "--always", "--dirty"),
         "date": datetime.date.today().isoformat(),
     }
 
@@ -44,7 +43,8 @@ def sets_to_rotate(bytes_per_call: int) -> int:
 
 
 def ceilings() -> dict:
-    """This run's FLOP/s per dtype (cuBLAS at 8192 cubed; fp32 without TF32 at 4096) and bytes/s (2 GiB read and written by a kernel)."""
+    """This run's FLOP/s per dtype, by cuBLAS at 8192 cubed (fp32: 4096, without TF32), and bytes/s, by a kernel that reads and
+    writes 2 GiB."""
     result = {}
     for dtype, size in ((torch.float16, 8192), (torch.bfloat16, 8192), (torch.float32, 4096)):
         a, b = torch.randn(2, size, size, device="cuda").to(dtype)

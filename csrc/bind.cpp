@@ -55,7 +55,8 @@ py::list judge_all(int64_t m, int64_t n, int64_t k, const MatrixTuple& a, const 
   for (const Kernel& kernel : kernels())
     for (int i = 0; i < kernel.num_instances; ++i) {
       const Verdict v = judge(kernel, kernel.instances[i], p, device);
-      py::dict entry("kernel"_a = kernel.name, "instance"_a = describe(*v.instance), "transposed"_a = order_of(canonical(given.d, m, n)) == Order::col_major,
+      py::dict entry("kernel"_a = kernel.name, "instance"_a = describe(*v.instance),
+                     "transposed"_a = order_of(canonical(given.d, m, n)) == Order::col_major,
                      "microseconds"_a = v.microseconds,
                      "rejection"_a = v.rejection ? py::object(py::str(v.rejection)) : py::object(py::none()));
       if (v.instance == chosen) result.insert(0, entry);

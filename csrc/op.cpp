@@ -152,8 +152,9 @@ Problem checked_problem(const Arg& self, const Arg& mat1, const Arg& mat2, Scala
 Tensor empty(int64_t m, int64_t n, ScalarType dtype, const Arg& like) {
   const int64_t sizes[] = {m, n}, strides[] = {n > 1 ? n : 1, 1};
   AtenTensorHandle result;
-  require(aoti_torch_empty_strided(2, sizes, strides, torch::stable::detail::to<int32_t>(torch::stable::detail::from(dtype)),
-                                   like.device_type, like.device_index, &result), "allocating the result");
+  const auto shim_dtype = torch::stable::detail::to<int32_t>(torch::stable::detail::from(dtype));
+  require(aoti_torch_empty_strided(2, sizes, strides, shim_dtype, like.device_type, like.device_index, &result),
+          "allocating the result");
   return Tensor(result);
 }
 

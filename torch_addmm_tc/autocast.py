@@ -5,6 +5,8 @@ torch.library.register_autocast fixes one dtype at registration; these kernels a
 
 import torch
 
+from torch_addmm_tc import _C  # noqa: F401  (defines the ops)
+
 _library = torch.library.Library("tc", "IMPL")
 
 

@@ -2,6 +2,8 @@
 
 import torch
 
+from torch_addmm_tc import _C  # noqa: F401  (defines the ops)
+
 SUPPORTED = (torch.float16, torch.bfloat16, torch.float32)
 
 

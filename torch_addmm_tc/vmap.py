@@ -2,6 +2,8 @@
 
 import torch
 
+from torch_addmm_tc import _C  # noqa: F401  (defines the ops)
+
 
 def _vmap(op):
     def rule(info, in_dims, self, mat1, mat2, *args, **kwargs):
