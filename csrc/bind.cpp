@@ -24,7 +24,8 @@ Matrix matrix(const MatrixTuple& x) {
 
 py::dict describe(const Instance& i) {
   using namespace py::literals;
-  return py::dict("tile_m"_a = i.tile_m, "tile_n"_a = i.tile_n, "tile_k"_a = i.tile_k, "threads"_a = i.threads,
+  return py::dict("tile_m"_a = i.tile_m, "tile_n"_a = i.tile_n, "tile_k"_a = i.tile_k, "stages"_a = i.stages,
+                  "threads"_a = i.threads,
                   "smem_bytes"_a = i.smem_bytes, "blocks_per_sm"_a = i.blocks_per_sm);
 }
 
@@ -37,7 +38,8 @@ py::list list_kernels() {
       if (kernel.operands & bit(t)) operands.append(name_of(t));
     for (int i = 0; i < kernel.num_instances; ++i) instances.append(describe(kernel.instances[i]));
     result.append(py::dict("name"_a = kernel.name, "idea"_a = kernel.idea, "min_sm"_a = kernel.min_sm,
-                           "operands"_a = operands, "contiguous_operands"_a = kernel.contiguous_operands,
+                           "operands"_a = operands, "contiguous_operands"_a = kernel.access == Access::contiguous,
+                           "split_k"_a = kernel.split_k,
                            "instances"_a = instances, "compiled"_a = kernel.launch != nullptr));
   }
   return result;

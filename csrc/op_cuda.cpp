@@ -71,7 +71,7 @@ void run_cuda(const Problem& problem, int32_t device_index, const std::string& k
   void* stream = nullptr;
   if (aoti_torch_get_current_cuda_stream(device_index, &stream) != TORCH_SUCCESS)
     throw std::runtime_error("tc::addmm: torch has no current CUDA stream");
-  check(verdict.kernel->launch(p, *verdict.instance, device, stream));
+  check(verdict.kernel->launch({p, *verdict.instance, device, 1, stream}));
 }
 
 }  // namespace tc

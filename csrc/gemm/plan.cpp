@@ -10,7 +10,8 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 const char* rejection(const Kernel& kernel, const Instance& instance, const Problem& p, const Device& device) {
   if (device.sm < kernel.min_sm) return "the GPU is too old for it";
   if (!(kernel.operands & bit(p.a.dtype))) return "it does not multiply operands of this dtype";
-  if (kernel.contiguous_operands && (order_of(p.a) == Order::strided || order_of(p.b) == Order::strided))
+  if (kernel.access == Access::contiguous &&
+      (order_of(p.a) == Order::strided || order_of(p.b) == Order::strided))
     return "an operand has no direction of stride 1";
   if (instance.smem_bytes > device.smem_per_block) return "its tiles do not fit the GPU's shared memory";
   return nullptr;

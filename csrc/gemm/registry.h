@@ -16,6 +16,7 @@ struct Device {
 // One compiled configuration of a kernel.
 struct Instance {
   int tile_m, tile_n, tile_k;
+  int stages;         // K tiles in shared memory at once
   int threads;
   int smem_bytes;     // dynamic shared memory
   int blocks_per_sm;  // what __launch_bounds__ asks for
@@ -24,15 +25,32 @@ struct Instance {
 
 constexpr unsigned bit(DType t) { return 1u << unsigned(t); }
 
+// One launch: what crosses from the planner to a kernel.
+struct Launch {
+  const Problem& problem;  // canonical
+  const Instance& tile;
+  const Device& device;
+  int splits;  // parts of K; above 1, D is fp32 partial products, (splits, M, N), and alpha, beta and C wait for the reduction
+  void* stream;
+};
+
+// What a kernel asks of A and B in memory.
+enum class Access : uint8_t {
+  any,         // any strides
+  contiguous,  // a direction of stride 1
+  aligned,     // a direction of stride 1 whose lines start at 16-byte boundaries; others are repacked first
+};
+
 struct Kernel {
   const char* name;
   const char* idea;
   int min_sm;
-  unsigned operands;        // which dtypes of A and B, as bits
-  bool contiguous_operands; // A and B each need a direction of stride 1
+  unsigned operands;  // which dtypes of A and B, as bits
+  Access access;
+  bool split_k;
   const Instance* instances;
   int num_instances;
-  Status (*launch)(const Problem&, const Instance&, const Device&, void* stream);  // null in a CPU-only build
+  Status (*launch)(const Launch&);  // null in a CPU-only build
 };
 
 struct Kernels {

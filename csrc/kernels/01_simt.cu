@@ -95,20 +95,21 @@ __global__ __launch_bounds__(THREADS, kSimt[0].blocks_per_sm) void simt(const Pr
 }
 
 template <typename T>
-Status launch_dtype(const Problem& p, const Instance& tile, const Device& device, void* stream) {
+Status launch_dtype(const Launch& call) {
+  const Problem& p = call.problem;
   const int packed = W * sizeof(T);
-  return launch<simt<T>>(tile, tiles_of(p, tile), device, stream, p, wide_accesses(p),
+  return launch<simt<T>>(call, p, wide_accesses(p),
                          order_of(p.a) != Order::strided && alignment(p.a, p.m, p.k) >= packed,
                          order_of(p.b) != Order::strided && alignment(p.b, p.k, p.n) >= packed);
 }
 
 }  // namespace
 
-Status launch_simt(const Problem& p, const Instance& tile, const Device& device, void* stream) {
-  switch (p.a.dtype) {
-    case DType::f16: return launch_dtype<__half>(p, tile, device, stream);
-    case DType::bf16: return launch_dtype<__nv_bfloat16>(p, tile, device, stream);
-    default: return launch_dtype<float>(p, tile, device, stream);
+Status launch_simt(const Launch& call) {
+  switch (call.problem.a.dtype) {
+    case DType::f16: return launch_dtype<__half>(call);
+    case DType::bf16: return launch_dtype<__nv_bfloat16>(call);
+    default: return launch_dtype<float>(call);
   }
 }
 

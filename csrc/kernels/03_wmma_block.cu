@@ -11,9 +11,9 @@
 #include <mma.h>
 
 #include "../gemm/instances.h"
-#include "../tile/copy.cuh"
 #include "../tile/epilogue.cuh"
 #include "../tile/launch.h"
+#include "../tile/operand.cuh"
 
 namespace tc {
 namespace {
@@ -25,30 +25,11 @@ constexpr int WARPS_N = 2, FRAGS_M = 2, FRAGS_N = 4, FRAG = 16;
 constexpr int WARP_M = FRAGS_M * FRAG, WARP_N = FRAGS_N * FRAG;
 constexpr int D_PITCH = BLK_N + 8;  // floats; 8 more than a row spread the rows of an accumulator over the banks
 
-// One operand's tile in shared memory: (MN, PITCH) when K is contiguous in memory, (BLK_K, PITCH) otherwise.
-template <typename T, int MN, int BLK_K, bool K_CONTIGUOUS>
-struct OperandTile {
-  static constexpr int LINES = K_CONTIGUOUS ? MN : BLK_K, EXTENT = K_CONTIGUOUS ? BLK_K : MN, PITCH = EXTENT + kSkew;
-
-  // From X, (outer, K) with the given leading dimension, at (outer0, k0).
-  static __device__ void fill(T* smem, const Matrix& x, int64_t leading, int64_t outer0, int64_t k0, int64_t outer,
-                              int64_t k, bool wide) {
-    const int outer_left = int(min(int64_t(MN), outer - outer0)), k_left = int(min(int64_t(BLK_K), k - k0));
-    const T* source = static_cast<const T*>(x.data) + (K_CONTIGUOUS ? outer0 * leading + k0 : k0 * leading + outer0);
-    copy_tile<LINES, EXTENT, PITCH, THREADS>(smem, source, leading, K_CONTIGUOUS ? outer_left : k_left,
-                                             K_CONTIGUOUS ? k_left : outer_left, wide);
-  }
-
-  static __device__ const T* fragment(const T* smem, int outer, int k) {
-    return smem + (K_CONTIGUOUS ? outer * PITCH + k : k * PITCH + outer);
-  }
-};
-
 template <int I, typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(THREADS, kWmmaBlock[I].blocks_per_sm) void wmma_block(const Problem p, const Wide wide) {
   constexpr int BLK_K = kWmmaBlock[I].tile_k;
-  using ATile = OperandTile<T, BLK_M, BLK_K, A_K_CONTIGUOUS>;
-  using BTile = OperandTile<T, BLK_N, BLK_K, B_K_CONTIGUOUS>;
+  using ATile = PaddedTile<T, BLK_M, BLK_K, A_K_CONTIGUOUS, kSkew, THREADS>;
+  using BTile = PaddedTile<T, BLK_N, BLK_K, B_K_CONTIGUOUS, kSkew, THREADS>;
   using AFragment = wmma::fragment<wmma::matrix_a, FRAG, FRAG, FRAG, T,
                                    std::conditional_t<A_K_CONTIGUOUS, wmma::row_major, wmma::col_major>>;
   using BFragment = wmma::fragment<wmma::matrix_b, FRAG, FRAG, FRAG, T,
@@ -57,7 +38,7 @@ __global__ __launch_bounds__(THREADS, kWmmaBlock[I].blocks_per_sm) void wmma_blo
   // ---- prologue ----
   extern __shared__ __align__(128) char smem[];
   T* const smem_a = reinterpret_cast<T*>(smem);                      // (BLK_M, BLK_K + skew) or (BLK_K, BLK_M + skew)
-  T* const smem_b = smem_a + ATile::LINES * ATile::PITCH;            // (BLK_N, BLK_K + skew) or (BLK_K, BLK_N + skew)
+  T* const smem_b = smem_a + ATile::SIZE;            // (BLK_N, BLK_K + skew) or (BLK_K, BLK_N + skew)
   float* const smem_d = reinterpret_cast<float*>(smem);              // (PASS_M, D_PITCH), once the operands are used up
   constexpr int PASS_M = kWmmaBlock[I].smem_bytes / int(sizeof(float)) / D_PITCH >= BLK_M ? BLK_M : BLK_M / 2;
   static_assert(PASS_M * D_PITCH * int(sizeof(float)) <= kWmmaBlock[I].smem_bytes);
@@ -119,24 +100,23 @@ __global__ __launch_bounds__(THREADS, kWmmaBlock[I].blocks_per_sm) void wmma_blo
 }
 
 template <int I, typename T>
-Status launch_instance(const Problem& p, const Device& device, void* stream) {
-  const Instance& tile = kWmmaBlock[I];
+Status launch_instance(const Launch& call) {
+  const Problem& p = call.problem;
   const Wide wide = wide_accesses(p);
-  const int64_t tiles = tiles_of(p, tile);
   const bool a = order_of(p.a) == Order::row_major, b = order_of(p.b) == Order::col_major;
-  if (a && b) return launch<wmma_block<I, T, true, true>>(tile, tiles, device, stream, p, wide);
-  if (a) return launch<wmma_block<I, T, true, false>>(tile, tiles, device, stream, p, wide);
-  if (b) return launch<wmma_block<I, T, false, true>>(tile, tiles, device, stream, p, wide);
-  return launch<wmma_block<I, T, false, false>>(tile, tiles, device, stream, p, wide);
+  if (a && b) return launch<wmma_block<I, T, true, true>>(call, p, wide);
+  if (a) return launch<wmma_block<I, T, true, false>>(call, p, wide);
+  if (b) return launch<wmma_block<I, T, false, true>>(call, p, wide);
+  return launch<wmma_block<I, T, false, false>>(call, p, wide);
 }
 
 }  // namespace
 
-Status launch_wmma_block(const Problem& p, const Instance& tile, const Device& device, void* stream) {
-  const bool f16 = p.a.dtype == DType::f16;
-  if (&tile == &kWmmaBlock[0])
-    return f16 ? launch_instance<0, __half>(p, device, stream) : launch_instance<0, __nv_bfloat16>(p, device, stream);
-  return f16 ? launch_instance<1, __half>(p, device, stream) : launch_instance<1, __nv_bfloat16>(p, device, stream);
+Status launch_wmma_block(const Launch& call) {
+  const bool f16 = call.problem.a.dtype == DType::f16;
+  if (&call.tile == &kWmmaBlock[0])
+    return f16 ? launch_instance<0, __half>(call) : launch_instance<0, __nv_bfloat16>(call);
+  return f16 ? launch_instance<1, __half>(call) : launch_instance<1, __nv_bfloat16>(call);
 }
 
 }  // namespace tc

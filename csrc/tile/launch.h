@@ -31,16 +31,18 @@ Status allow_smem(int bytes, int device) {
   return status_of(error, "cudaFuncSetAttribute");
 }
 
-// Persistent grid: as many blocks as the GPU holds at once, or one per tile if those are fewer.
+// Persistent grid: as many blocks as the GPU holds at once, or one per tile and split if those are fewer.
 template <auto Kernel, typename... Args>
-Status launch(const Instance& tile, int64_t tiles, const Device& device, void* stream, const Args&... args) {
-  const Status smem = allow_smem<Kernel>(tile.smem_bytes, device.ordinal);
+Status launch(const Launch& call, const Args&... args) {
+  const Instance& tile = call.tile;
+  const Status smem = allow_smem<Kernel>(tile.smem_bytes, call.device.ordinal);
   if (!smem.ok()) return smem;
+  const int64_t work = tiles_of(call.problem, tile) * call.splits;
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(unsigned(std::min(tiles, int64_t(device.num_sms) * tile.blocks_per_sm)));
+  config.gridDim = dim3(unsigned(std::min(work, int64_t(call.device.num_sms) * tile.blocks_per_sm)));
   config.blockDim = dim3(unsigned(tile.threads));
   config.dynamicSmemBytes = size_t(tile.smem_bytes);
-  config.stream = static_cast<cudaStream_t>(stream);
+  config.stream = static_cast<cudaStream_t>(call.stream);
   return status_of(cudaLaunchKernelEx(&config, Kernel, args...), "cudaLaunchKernelEx");
 }
 
