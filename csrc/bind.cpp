@@ -36,6 +36,7 @@ py::list list_kernels() {
     py::list operands, instances;
     for (DType t : {DType::f16, DType::bf16, DType::f32})
       if (kernel.operands & bit(t)) operands.append(name_of(t));
+    if (kernel.operands & kTf32) operands.append("tf32");
     for (int i = 0; i < kernel.num_instances; ++i) instances.append(describe(kernel.instances[i]));
     result.append(py::dict("name"_a = kernel.name, "idea"_a = kernel.idea, "min_sm"_a = kernel.min_sm,
                            "operands"_a = operands, "contiguous_operands"_a = kernel.access == Access::contiguous,
@@ -59,7 +60,8 @@ py::list judge_all(int64_t m, int64_t n, int64_t k, const MatrixTuple& a, const 
       const Verdict v = judge(kernel, kernel.instances[i], p, device);
       py::dict entry("kernel"_a = kernel.name, "instance"_a = describe(*v.instance),
                      "transposed"_a = order_of(canonical(given.d, m, n)) == Order::col_major,
-                     "microseconds"_a = v.microseconds,
+                     "microseconds"_a = v.microseconds, "splits"_a = v.splits, "repack_a"_a = v.repack_a,
+                     "repack_b"_a = v.repack_b, "workspace_bytes"_a = workspace_of(p, v).size,
                      "rejection"_a = v.rejection ? py::object(py::str(v.rejection)) : py::object(py::none()));
       if (v.instance == chosen) result.insert(0, entry);
       else result.append(entry);

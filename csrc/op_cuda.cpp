@@ -8,7 +8,7 @@
 #include <mutex>
 #include <stdexcept>
 
-#include "gemm/plan.h"
+#include "gemm/execute.h"
 
 namespace tc {
 namespace {
@@ -71,7 +71,13 @@ void run_cuda(const Problem& problem, int32_t device_index, const std::string& k
   void* stream = nullptr;
   if (aoti_torch_get_current_cuda_stream(device_index, &stream) != TORCH_SUCCESS)
     throw std::runtime_error("tc::addmm: torch has no current CUDA stream");
-  check(verdict.kernel->launch({p, *verdict.instance, device, 1, stream}));
+  const Workspace workspace = workspace_of(p, verdict);
+  void* memory = nullptr;
+  if (workspace.size > 0 && aoti_torch_cuda_caching_allocator_raw_alloc(workspace.size, &memory) != TORCH_SUCCESS)
+    throw std::runtime_error("tc::addmm: no memory for a workspace of " + std::to_string(workspace.size) + " bytes");
+  const Status status = execute(p, verdict, device, memory, stream);
+  if (memory) aoti_torch_cuda_caching_allocator_raw_delete(memory);  // reused only by later work on this stream
+  check(status);
 }
 
 }  // namespace tc

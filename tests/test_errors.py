@@ -26,6 +26,12 @@ SAME_WORDS = {
 }
 
 
+def words(raised):
+    """The first line. torch 2.15 puts "addmm: " before some of its messages, and there calls mat1 self."""
+    line = str(raised.value).split("\n")[0]
+    return line.removeprefix("addmm: ").replace("self must be a matrix", "mat1 must be a matrix")
+
+
 @pytest.mark.parametrize("make", SAME_WORDS.values(), ids=SAME_WORDS)
 def test_torchs_own_words(device, make):
     args = [x.to(device) for x in make()]
@@ -33,8 +39,7 @@ def test_torchs_own_words(device, make):
         torch.addmm(*args)
     with pytest.raises(RuntimeError) as ours:
         tc.addmm(*args)
-    first_line = str(ours.value).split("\n")[0]
-    assert first_line == str(theirs.value).split("\n")[0]
+    assert words(ours) == words(theirs)
 
 
 def test_self_of_too_many_dimensions(device):

@@ -20,4 +20,22 @@ inline constexpr Instance kWmmaBlock[] = {
     {128, 128, 128, 1, 256, wmma_block_smem(128), 2, 180.f},  // 72 KB
 };
 
+// Stages of (tile_m + tile_n) lines of tile_k halves; TF32 keeps the bytes and halves tile_k.
+constexpr Instance mma_swizzle_instance(int tile_m, int tile_n, int tile_k, int stages, int threads, int blocks_per_sm,
+                                        float tflops) {
+  return {tile_m, tile_n, tile_k, stages, threads, stages * (tile_m + tile_n) * tile_k * 2, blocks_per_sm, tflops};
+}
+
+// Warp tiles are 64x64 where the block tile is large enough: each fragment then feeds eight or four mma.sync.
+inline constexpr Instance kMmaSwizzle[] = {
+    mma_swizzle_instance(128, 256, 64, 4, 256, 1, 480.f),
+    mma_swizzle_instance(256, 128, 64, 4, 256, 1, 480.f),
+    mma_swizzle_instance(128, 256, 32, 4, 256, 1, 460.f),  // 96 KB: the large tiles of sm_86 and sm_89
+    mma_swizzle_instance(256, 128, 32, 4, 256, 1, 460.f),
+    mma_swizzle_instance(128, 128, 64, 4, 256, 1, 430.f),
+    mma_swizzle_instance(128, 128, 32, 5, 128, 2, 430.f),
+    mma_swizzle_instance(64, 128, 64, 4, 128, 2, 350.f),
+    mma_swizzle_instance(64, 64, 64, 4, 128, 3, 280.f),
+};
+
 }  // namespace tc

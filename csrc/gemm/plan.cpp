@@ -9,7 +9,10 @@ constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 const char* rejection(const Kernel& kernel, const Instance& instance, const Problem& p, const Device& device) {
   if (device.sm < kernel.min_sm) return "the GPU is too old for it";
-  if (!(kernel.operands & bit(p.a.dtype))) return "it does not multiply operands of this dtype";
+  if (!(kernel.operands & bit(p.a.dtype))) {
+    if (p.a.dtype != DType::f32 || !(kernel.operands & kTf32)) return "it does not multiply operands of this dtype";
+    if (!p.allow_tf32) return "it would round fp32 operands to TF32, which allow_tf32 does not permit";
+  }
   if (kernel.access == Access::contiguous &&
       (order_of(p.a) == Order::strided || order_of(p.b) == Order::strided))
     return "an operand has no direction of stride 1";
@@ -17,23 +20,64 @@ const char* rejection(const Kernel& kernel, const Instance& instance, const Prob
   return nullptr;
 }
 
-// The busiest SM's share of the tiles at the instance's measured rate, or the bytes at the H200's measured
-// copy bandwidth, whichever takes longer; plus the microseconds that an empty kernel takes.
-float predict(const Instance& instance, const Problem& p, const Device& device) {
-  constexpr double kMeasuredSms = 132, kBytesPerMicrosecond = 4.1e6, kLaunch = 2.5;
-  const double tiles_per_sm =
-      double(ceil_div(ceil_div(p.m, instance.tile_m) * ceil_div(p.n, instance.tile_n), device.num_sms));
-  const double flops = 2.0 * instance.tile_m * instance.tile_n * ceil_div(p.k, instance.tile_k) * instance.tile_k;
-  const double math = tiles_per_sm * flops / (instance.tflops * 1e6 / kMeasuredSms);
+// Whether an aligned kernel cannot read x, (outer, K), as it lies. TF32 wants K contiguous: ldmatrix transposes halves only.
+bool needs_repack(const Matrix& x, int64_t outer, int64_t k) {
+  const Order order = order_of(x);
+  return k > 0 && (order == Order::strided || alignment(x, outer, k) < 16 || (x.dtype == DType::f32 && order != Order::row_major));
+}
+
+constexpr double kMeasuredSms = 132;         // of the H200 on which every rate below was measured
+constexpr double kBytesPerMicrosecond = 4.1e6;
+constexpr double kLaunch = 2.5;              // microseconds that an empty kernel takes
+
+// The busiest SM's share of the work at the instance's measured rate, or the bytes at copy bandwidth, whichever takes longer.
+double predict_product(const Instance& instance, const Problem& p, const Device& device, int splits) {
+  const double rate = instance.tflops * 1e6 / kMeasuredSms * (p.a.dtype == DType::f32 && p.allow_tf32 ? 0.5 : 1.0);
+  const int64_t k_tiles = ceil_div(ceil_div(p.k, instance.tile_k), splits);
+  const int64_t work = ceil_div(p.m, instance.tile_m) * ceil_div(p.n, instance.tile_n) * splits;
+  const double per_sm = double(ceil_div(work, device.num_sms));
+  // An SM with fewer blocks than it could hold hides less latency.
+  const double filled = std::min(1.0, per_sm / instance.blocks_per_sm);
+  const double flops = 2.0 * instance.tile_m * instance.tile_n * k_tiles * instance.tile_k;
+  const double math = per_sm * flops / (rate * (0.5 + 0.5 * filled));
   const double bytes = double(p.m) * p.k * size_of(p.a.dtype) + double(p.k) * p.n * size_of(p.b.dtype) +
                        double(p.m) * p.n * (size_of(p.d.dtype) + (p.c.data ? size_of(p.c.dtype) : 0));
-  return float(std::max(math, bytes / kBytesPerMicrosecond) + kLaunch);
+  return std::max(math, bytes / kBytesPerMicrosecond) + kLaunch;
 }
 
 }  // namespace
 
 Verdict judge(const Kernel& kernel, const Instance& instance, const Problem& p, const Device& device) {
-  return {&kernel, &instance, rejection(kernel, instance, p, device), predict(instance, p, device)};
+  Verdict v{&kernel, &instance, rejection(kernel, instance, p, device)};
+  double repacking = 0;
+  if (kernel.access == Access::aligned) {
+    v.repack_a = needs_repack(p.a, p.m, p.k);
+    v.repack_b = needs_repack(transpose(p.b), p.n, p.k);
+    if (v.repack_a) repacking += 2.0 * p.m * p.k * size_of(p.a.dtype) / kBytesPerMicrosecond + kLaunch;
+    if (v.repack_b) repacking += 2.0 * p.n * p.k * size_of(p.b.dtype) / kBytesPerMicrosecond + kLaunch;
+  }
+  double best = predict_product(instance, p, device, 1);
+  const int64_t tiles = ceil_div(p.m, instance.tile_m) * ceil_div(p.n, instance.tile_n);
+  if (kernel.split_k && tiles < device.num_sms) {
+    const int64_t most = std::min<int64_t>({ceil_div(p.k, instance.tile_k) / 4, 2 * device.num_sms / tiles, 64});
+    for (int splits = 2; splits <= most; ++splits) {
+      // Partial sums are written and read back, mostly in L2.
+      const double reducing = (2.0 * splits * 4 + size_of(p.d.dtype)) * p.m * p.n / kBytesPerMicrosecond + kLaunch;
+      const double time = predict_product(instance, p, device, splits) + reducing;
+      if (time < best) best = time, v.splits = splits;
+    }
+  }
+  v.microseconds = float(best + repacking);
+  return v;
+}
+
+Workspace workspace_of(const Problem& p, const Verdict& v) {
+  const auto aligned = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
+  Workspace w{};
+  w.b = v.repack_a ? aligned(p.m * repacked_leading(p.k, p.a.dtype) * size_of(p.a.dtype)) : 0;
+  w.partials = w.b + (v.repack_b ? aligned(p.n * repacked_leading(p.k, p.b.dtype) * size_of(p.b.dtype)) : 0);
+  w.size = w.partials + (v.splits > 1 ? v.splits * p.m * p.n * 4 : 0);
+  return w;
 }
 
 std::optional<Scope> find_scope(const std::string& name) {

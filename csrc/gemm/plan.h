@@ -14,7 +14,18 @@ struct Verdict {
   const Instance* instance = nullptr;
   const char* rejection = nullptr;  // null: it may run
   float microseconds = 0;           // predicted; meaningless when rejected
+  int splits = 1;                   // parts of K
+  bool repack_a = false, repack_b = false;
 };
+
+// Where in the workspace each part lies, and its size, in bytes.
+struct Workspace {
+  int64_t a, b, partials, size;
+};
+Workspace workspace_of(const Problem& problem, const Verdict& verdict);
+
+// The leading dimension of a repacked operand: K in whole 16-byte chunks.
+constexpr int64_t repacked_leading(int64_t k, DType t) { return (k * size_of(t) + 15) / 16 * 16 / size_of(t); }
 
 // Judges one instance. `problem` is canonical (problem.h).
 Verdict judge(const Kernel& kernel, const Instance& instance, const Problem& problem, const Device& device);

@@ -6,10 +6,10 @@ namespace tc {
 
 #ifdef TC_WITH_CUDA
 using Launcher = Status(const Launch&);
-Launcher launch_simt, launch_wmma_block;
+Launcher launch_simt, launch_wmma_block, launch_mma_swizzle;
 #else
 // The planner works without a GPU or nvcc; only the launchers are missing.
-constexpr decltype(Kernel::launch) launch_simt = nullptr, launch_wmma_block = nullptr;
+constexpr decltype(Kernel::launch) launch_simt = nullptr, launch_wmma_block = nullptr, launch_mma_swizzle = nullptr;
 #endif
 
 namespace {
@@ -27,6 +27,8 @@ const Kernel kKernels[] = {
         "8x8 register tiles on CUDA cores, any strides"),
     row("wmma_block", 80, kHalf, Access::contiguous, false, kWmmaBlock, launch_wmma_block,
         "128x128 WMMA block tiles, skewed shared memory"),
+    row("mma_swizzle", 80, kHalf | kTf32, Access::aligned, true, kMmaSwizzle, launch_mma_swizzle,
+        "ldmatrix and mma.sync on XOR-swizzled shared memory, multi-stage cp.async"),
 };
 
 }  // namespace

@@ -24,6 +24,7 @@ struct Instance {
 };
 
 constexpr unsigned bit(DType t) { return 1u << unsigned(t); }
+constexpr unsigned kTf32 = 1u << 3;  // fp32 operands rounded to TF32, where the caller allows it
 
 // One launch: what crosses from the planner to a kernel.
 struct Launch {
@@ -45,7 +46,7 @@ struct Kernel {
   const char* name;
   const char* idea;
   int min_sm;
-  unsigned operands;  // which dtypes of A and B, as bits
+  unsigned operands;  // which dtypes of A and B, as bits, and kTf32
   Access access;
   bool split_k;
   const Instance* instances;

@@ -43,8 +43,8 @@ __device__ __forceinline__ void load_run(const Matrix& x, int64_t i, int64_t j, 
 
 template <typename T, int W>
 __device__ __forceinline__ void store_run(const Matrix& x, int64_t i, int64_t j, int count, bool wide,
-                                          const float (&run)[W]) {
-  T* target = static_cast<T*>(x.data) + i * x.row + j * x.col;
+                                          const float (&run)[W], int64_t offset) {
+  T* target = static_cast<T*>(x.data) + offset + i * x.row + j * x.col;
   if (wide && count == W) {
     Vec<T, W> v;
 #pragma unroll
@@ -69,10 +69,11 @@ inline Wide wide_accesses(const Problem& p) {
 }
 
 // D = alpha * product + beta * C for the W elements of row i from column j on, cut off at the matrix's edge.
-// C and D hold T, the operands' dtype, or fp32. C is read before D is written, so that D may be C itself.
+// C and D hold T, the operands' dtype, or fp32. C is read before D is written, so that D may be C itself. D begins `d_offset`
+// elements into p.d: the part of a split K.
 template <typename T, int W>
 __device__ __forceinline__ void finish_run(const Problem& p, const Wide& wide, int64_t i, int64_t j,
-                                           float (&product)[W]) {
+                                           float (&product)[W], int64_t d_offset = 0) {
   if (i >= p.m || j >= p.n) return;
   const int count = int(min(int64_t(W), p.n - j));
   float c[W] = {};
@@ -82,8 +83,8 @@ __device__ __forceinline__ void finish_run(const Problem& p, const Wide& wide, i
   }
 #pragma unroll
   for (int e = 0; e < W; ++e) product[e] = combine(product[e], p.alpha, c[e], p.beta);
-  if (p.d.dtype == DType::f32) store_run<float>(p.d, i, j, count, wide.d, product);
-  else store_run<T>(p.d, i, j, count, wide.d, product);
+  if (p.d.dtype == DType::f32) store_run<float>(p.d, i, j, count, wide.d, product, d_offset);
+  else store_run<T>(p.d, i, j, count, wide.d, product, d_offset);
 }
 
 }  // namespace tc

@@ -1,20 +1,19 @@
 // Which tile a block computes next.
 #pragma once
 
-#include <cstdint>
-
 namespace tc {
 
+// 32 bits hold any tile number: a matrix of 2^36 elements, more than a GPU's memory, has 2^30 tiles of 64 rows at worst.
 struct TileIndex {
-  int64_t m, n;
+  int m, n;
 };
 
 // Tiles in groups of GROUP rows, walked down each group's columns: blocks that run together share A's rows and B's
 // columns in L2. GROUP = 1 is plain row-major order.
 template <int GROUP>
-__device__ __forceinline__ TileIndex tile_at(int64_t tile, int64_t tiles_m, int64_t tiles_n) {
-  const int64_t per_group = GROUP * tiles_n, first = tile / per_group * GROUP;
-  const int64_t rows = min(int64_t(GROUP), tiles_m - first), within = tile % per_group;
+__device__ __forceinline__ TileIndex tile_at(int tile, int tiles_m, int tiles_n) {
+  const int per_group = GROUP * tiles_n, first = tile / per_group * GROUP;
+  const int rows = min(GROUP, tiles_m - first), within = tile % per_group;
   return {first + within % rows, within / rows};
 }
 

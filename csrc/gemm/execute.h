@@ -1,0 +1,15 @@
+// From a plan to launches: repack what the kernel cannot read, run it, add up the parts of a split K.
+#pragma once
+
+#include "plan.h"
+
+namespace tc {
+
+// `workspace`: workspace_bytes(problem, verdict) bytes on the device, 256-byte aligned.
+Status execute(const Problem& problem, const Verdict& verdict, const Device& device, void* workspace, void* stream);
+
+// In kernels/00_workspace.cu.
+Status launch_repack(const Matrix& x, int64_t outer, int64_t k, void* target, const Device& device, void* stream);
+Status launch_reduce(const Problem& problem, const float* partials, int splits, const Device& device, void* stream);
+
+}  // namespace tc

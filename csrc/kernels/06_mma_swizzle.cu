@@ -1,0 +1,183 @@
+// mma_swizzle: mma.sync and ldmatrix by hand, on shared memory that needs no padding.
+//
+// What changed from wmma_kstage: the XOR swizzle places every 16-byte chunk so that neither cp.async's stores nor ldmatrix's
+// reads meet in a bank, without spending shared memory on padding; fragments are loaded with ldmatrix (.trans where K is not
+// the contiguous direction) one k-step ahead of the mma.sync that use them, so that the tensor cores do not wait for shared
+// memory; the warp tile is walked in serpentine order, which reuses the B fragment at each turn. One barrier per K tile.
+// Operands that are not 16-byte aligned are repacked first (00_workspace.cu), at memory speed. When there are fewer tiles than
+// SMs and K is long, blocks share a tile's K and a second kernel adds their fp32 sums in a fixed order.
+//
+// Measured gain: see bench/results/ladder.
+//
+// Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o mma_swizzle.cubin csrc/kernels/06_mma_swizzle.cu
+// Run:   python -m bench.sweep --kernel mma_swizzle
+#include <iterator>
+#include <utility>
+
+#include "../gemm/instances.h"
+#include "../tile/epilogue.cuh"
+#include "../tile/launch.h"
+#include "../tile/scheduler.cuh"
+#include "../tile/swizzled_tile.cuh"
+
+namespace tc {
+namespace {
+
+template <int I, typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
+__global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_sm) void mma_swizzle(
+    const Problem p, const Wide wide, const int splits) {
+  constexpr int BLK_M = kMmaSwizzle[I].tile_m, BLK_N = kMmaSwizzle[I].tile_n, STAGES = kMmaSwizzle[I].stages;
+  constexpr int BLK_K = kMmaSwizzle[I].tile_k * 2 / int(sizeof(T)), MMA_K = 32 / int(sizeof(T));
+  constexpr int THREADS = kMmaSwizzle[I].threads, STEPS = BLK_K / MMA_K;
+  constexpr int WARPS_N = kMmaSwizzle[I].tile_n >= 256 ? 4 : 2, WARPS_M = THREADS / 32 / WARPS_N;
+  constexpr int WARP_M = BLK_M / WARPS_M, WARP_N = BLK_N / WARPS_N, MMAS_M = WARP_M / 16, MMAS_N = WARP_N / 8;
+  using ATile = SwizzledTile<T, BLK_M, BLK_K, A_K_CONTIGUOUS, THREADS>;
+  using BTile = SwizzledTile<T, BLK_N, BLK_K, B_K_CONTIGUOUS, THREADS>;
+  constexpr int STAGE_BYTES = ATile::BYTES + BTile::BYTES;
+  static_assert(STAGES * STAGE_BYTES == kMmaSwizzle[I].smem_bytes);
+
+  // ---- prologue ----
+  extern __shared__ __align__(128) char smem[];  // (STAGES, A tile then B tile); then (warps, PASS_M, D_PITCH) floats
+  const uint32_t stages = smem_address(smem);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp_m = warp / WARPS_N * WARP_M, warp_n = warp % WARPS_N * WARP_N;
+  const int64_t lda = A_K_CONTIGUOUS ? p.a.row : p.a.col, ldb = B_K_CONTIGUOUS ? p.b.col : p.b.row;
+  const int tiles_m = int((p.m + BLK_M - 1) / BLK_M), tiles_n = int((p.n + BLK_N - 1) / BLK_N), tiles = tiles_m * tiles_n;
+  const int k_tiles = int((p.k + BLK_K - 1) / BLK_K), share = (k_tiles + splits - 1) / splits;  // K tiles to a split
+
+  for (int work = blockIdx.x; work < tiles * splits; work += gridDim.x) {
+    const int split = work / tiles, first = split * share, count = max(0, min(share, k_tiles - first));
+    const int k_last = int(p.k - int64_t(k_tiles - 1) * BLK_K);  // of the last K tile, which may be cut off
+    const int until_cut = k_tiles - 1 - first;                    // tiles of this share before that one
+    const TileIndex tile = tile_at<8>(work % tiles, tiles_m, tiles_n);
+    const int64_t m0 = int64_t(tile.m) * BLK_M, n0 = int64_t(tile.n) * BLK_N, k0 = int64_t(first) * BLK_K;
+
+    ATile a_tile(p.a, lda, m0, p.m, k0);
+    BTile b_tile(p.b, ldb, n0, p.n, k0);
+    // K tile t of the share into a stage. A group per call, empty past the end, so that "all but the newest STAGES - 2
+    // groups" always names the tile that is needed next.
+    const auto load = [&](int t, int stage) {
+      if (t < count) {
+        const uint32_t at = stages + stage * STAGE_BYTES;
+        const int k_left = t == until_cut ? k_last : BLK_K;
+        a_tile.load(at, k_left);
+        b_tile.load(at + ATile::BYTES, k_left);
+      }
+      cp_async_commit();
+    };
+#pragma unroll
+    for (int t = 0; t < STAGES - 1; ++t) load(t, t);
+
+    float acc[MMAS_M][MMAS_N][4] = {};
+    uint32_t a[MMAS_M][4], b[2][MMAS_N / 2][4];  // b: this k-step's and the next; a[i] is refilled once row i is done
+    const auto load_a = [&](int i, int stage, int step) {
+      load_a_fragment<ATile, T, A_K_CONTIGUOUS>(a[i], stages + stage * STAGE_BYTES, warp_m + i * 16, step * MMA_K, lane);
+    };
+    const auto load_b = [&](int buffer, int stage, int step) {
+      const uint32_t b_tile = stages + stage * STAGE_BYTES + ATile::BYTES;
+#pragma unroll
+      for (int j = 0; j < MMAS_N / 2; ++j)
+        load_b_fragments<BTile, T, B_K_CONTIGUOUS>(b[buffer][j], b_tile, warp_n + j * 16, step * MMA_K, lane);
+    };
+    cp_async_wait<STAGES - 2>();
+    __syncthreads();
+    if (count > 0) {
+#pragma unroll
+      for (int i = 0; i < MMAS_M; ++i) load_a(i, 0, 0);
+      load_b(0, 0, 0);
+    }
+
+    // ---- main loop ----
+    int stage = 0;
+    for (int t = 0; t < count; ++t) {
+#pragma unroll
+      for (int step = 0; step < STEPS; ++step) {
+        if (step == STEPS - 1) {  // the next fragments come from the next stage; the barrier also frees this one
+          cp_async_wait<STAGES - 2>();
+          __syncthreads();
+          stage = stage + 1 == STAGES ? 0 : stage + 1;
+        }
+        load_b((step + 1) % 2, stage, (step + 1) % STEPS);
+        if (step == 0) load(t + STAGES - 1, stage == 0 ? STAGES - 1 : stage - 1);
+#pragma unroll
+        for (int i = 0; i < MMAS_M; ++i) {
+#pragma unroll
+          for (int jj = 0; jj < MMAS_N; ++jj) {
+            const int j = i % 2 ? MMAS_N - 1 - jj : jj;
+            mma_m16n8<T>(acc[i][j], a[i], b[step % 2][j / 2][j % 2 * 2], b[step % 2][j / 2][j % 2 * 2 + 1]);
+          }
+          load_a(i, stage, (step + 1) % STEPS);
+        }
+      }
+    }
+
+    // ---- epilogue ----
+    cp_async_wait<0>();
+    __syncthreads();
+    constexpr int D_PITCH = WARP_N + 8, W = 8, PER_ROW = WARP_N / W;  // 8 floats of padding: conflict-free float2 stores
+    constexpr int ROOM = kMmaSwizzle[I].smem_bytes / (THREADS / 32 * D_PITCH * 4);  // rows of a warp that fit at once
+    constexpr int PASS_M = ROOM >= WARP_M ? WARP_M : WARP_M / 2;
+    static_assert(PASS_M <= ROOM && PASS_M % 16 == 0);
+    float* const staged = reinterpret_cast<float*>(smem) + warp * PASS_M * D_PITCH;  // (PASS_M, D_PITCH)
+#pragma unroll
+    for (int pass = 0; pass < WARP_M; pass += PASS_M) {
+#pragma unroll
+      for (int i = 0; i < PASS_M / 16; ++i)
+#pragma unroll
+        for (int j = 0; j < MMAS_N; ++j)
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            const float* pair = acc[pass / 16 + i][j] + h * 2;
+            *reinterpret_cast<float2*>(&staged[(i * 16 + lane / 4 + h * 8) * D_PITCH + j * 8 + lane % 4 * 2]) =
+                make_float2(pair[0], pair[1]);
+          }
+      __syncwarp();
+#pragma unroll 4
+      for (int c = lane; c < PASS_M * PER_ROW; c += 32) {
+        const int row = c / PER_ROW, col = c % PER_ROW * W;
+        Vec<float, W> run = *reinterpret_cast<const Vec<float, W>*>(&staged[row * D_PITCH + col]);
+        finish_run<T>(p, wide, m0 + warp_m + pass + row, n0 + warp_n + col, run.x, split * p.m * p.n);
+      }
+      __syncwarp();
+    }
+    __syncthreads();
+  }
+}
+
+template <int I, typename T>
+Status launch_instance(const Launch& call) {
+  const Problem& p = call.problem;
+  const Wide wide = wide_accesses(p);
+  if constexpr (sizeof(T) == 4) return launch<mma_swizzle<I, T, true, true>>(call, p, wide, call.splits);
+  else {
+    const bool a = order_of(p.a) == Order::row_major, b = order_of(p.b) == Order::col_major;
+    if (a && b) return launch<mma_swizzle<I, T, true, true>>(call, p, wide, call.splits);
+    if (a) return launch<mma_swizzle<I, T, true, false>>(call, p, wide, call.splits);
+    if (b) return launch<mma_swizzle<I, T, false, true>>(call, p, wide, call.splits);
+    return launch<mma_swizzle<I, T, false, false>>(call, p, wide, call.splits);
+  }
+}
+
+template <int... I>
+Status launch_any(const Launch& call, std::integer_sequence<int, I...>) {
+  Status status;
+  const auto attempt = [&](auto index) {
+    constexpr int i = decltype(index)::value;
+    if (&call.tile != &kMmaSwizzle[i]) return;
+    switch (call.problem.a.dtype) {
+      case DType::f16: status = launch_instance<i, __half>(call); break;
+      case DType::bf16: status = launch_instance<i, __nv_bfloat16>(call); break;
+      case DType::f32: status = launch_instance<i, float>(call); break;
+    }
+  };
+  (attempt(std::integral_constant<int, I>()), ...);
+  return status;
+}
+
+}  // namespace
+
+Status launch_mma_swizzle(const Launch& call) {
+  return launch_any(call, std::make_integer_sequence<int, std::size(kMmaSwizzle)>());
+}
+
+}  // namespace tc
