@@ -4,6 +4,7 @@
 
 #include "gemm/overlap.h"
 #include "gemm/plan.h"
+#include "tile/swizzle.h"
 
 namespace py = pybind11;
 
@@ -85,6 +86,10 @@ PYBIND11_MODULE(_C, module) {
   module.def("overlaps_itself", [](const tc::MatrixTuple& x, int64_t rows, int64_t cols) {
     return tc::overlaps_itself(tc::matrix(x), rows, cols);
   });
+  module.def("padded_offset", &tc::padded_offset, py::arg("line"), py::arg("col"), py::arg("pitch"));
+  module.def("swizzled_chunk", &tc::swizzled_chunk, py::arg("line"), py::arg("chunk"), py::arg("chunks"));
+  module.def("swizzled_offset", &tc::swizzled_offset, py::arg("line"), py::arg("col"), py::arg("extent"),
+             py::arg("bytes"));
 #ifdef TC_WITH_CUDA
   module.attr("with_cuda") = true;
 #else

@@ -7,9 +7,8 @@ import sys
 
 import torch
 
-import torch_addmm_tc.__main__ as demo
 from bench import sweep
-from torch_addmm_tc import timing
+from torch_addmm_tc import demo, timing
 
 
 def run(*arguments):
@@ -38,7 +37,7 @@ def test_a_wrong_result_fails_the_check(monkeypatch, capsys):
     monkeypatch.setattr(demo, "environment", lambda device: {})
     monkeypatch.setattr(demo, "layers", lambda device: [(layer, dtype)])
     monkeypatch.setattr(demo.reference(*[torch.ones(1, 1)] * 3).__class__, "error", lambda self, result: math.nan)
-    assert demo.main([]) == 1
+    assert demo.run() == 1
     assert "WRONG" in capsys.readouterr().out
 
 

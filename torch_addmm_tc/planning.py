@@ -11,11 +11,16 @@ from torch_addmm_tc.ops import tf32_allowed
 
 @dataclass(frozen=True)
 class Gpu:
-    """What the planner knows of a GPU: 10 * compute capability, SMs, shared memory per block in bytes."""
+    """A GPU: 10 * compute capability, SMs, shared memory per block in bytes. The planner knows no more.
+
+    The rest, per SM (the defaults are sm_90's), tells how many blocks run at once.
+    """
 
     sm: int
     num_sms: int
     smem_per_block: int
+    smem_per_sm: int = 228 * 1024
+    threads_per_sm: int = 2048
 
     @staticmethod
     @functools.cache
@@ -23,10 +28,18 @@ class Gpu:
         """The facts of a CUDA device, as the compiled op reads them."""
         properties = torch.cuda.get_device_properties(device)
         sm = 10 * properties.major + properties.minor
-        return Gpu(sm, properties.multi_processor_count, properties.shared_memory_per_block_optin)
+        return Gpu(
+            sm,
+            properties.multi_processor_count,
+            properties.shared_memory_per_block_optin,
+            properties.shared_memory_per_multiprocessor,
+            properties.max_threads_per_multi_processor,
+        )
 
 
 H200 = Gpu(sm=90, num_sms=132, smem_per_block=227 * 1024)
+
+ALIGNED = 256  # where a meta tensor is taken to lie; 0 would mean that there is no such matrix
 
 
 @dataclass(frozen=True)
@@ -72,7 +85,7 @@ def plan(input, mat1, mat2, *, beta=1, alpha=1, out_dtype=None, out=None, allow_
         gpu = H200 if device is None else Gpu.of(device)
 
     def matrix(x):
-        address = 0 if x.is_meta else x.data_ptr()
+        address = ALIGNED if x.is_meta else x.data_ptr()
         return address, *x.stride(), str(x.dtype).removeprefix("torch.")
 
     if out is None:

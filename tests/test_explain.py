@@ -1,0 +1,186 @@
+"""The commands `explain` and `layout` as users run them, and explain's arithmetic."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import torch_addmm_tc as tc
+from torch_addmm_tc import explain
+from torch_addmm_tc.__main__ import main
+from torch_addmm_tc.banks import LAYOUTS
+from torch_addmm_tc.explain import Occupancy, Problem, Waves
+from torch_addmm_tc.planning import H200
+
+
+@pytest.fixture
+def command(capsys):
+    """command(*arguments) -> (exit code, stdout, stderr) of `python -m torch_addmm_tc`, without the cost of a process."""
+
+    def call(*arguments):
+        try:
+            code = main(list(arguments))
+        except SystemExit as exit:
+            code = exit.code
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def lines(done):
+    code, out, err = done
+    assert code == 0 and not err, err
+    return out.splitlines()
+
+
+def assert_one_line_error(done, *parts):
+    code, out, err = done
+    last = err.splitlines()[-1]
+    assert code == 2 and not out
+    assert "error: " in last and all(part in last for part in parts), err
+
+
+@pytest.mark.parametrize("arguments, code, text", [
+    (("layout",), 0, "mma_swizzle"),
+    (("layout", "xor"), 0, "ldmatrix.trans"),
+    (("explain", "1024", "2304", "768"), 0, "-> "),
+    (("explain", "-1", "3", "3"), 2, "argument M"),
+])  # fmt: skip
+def test_as_a_process(arguments, code, text):
+    done = subprocess.run([sys.executable, "-m", "torch_addmm_tc", *arguments], capture_output=True, text=True)
+    assert done.returncode == code and text in (done.stderr if code else done.stdout) and "Traceback" not in done.stderr
+
+
+# ---- explain ----
+
+FACTS = ["tiles", "waves", "per SM", "per block", "work", "arithmetic", "memory", "predicted"]
+
+
+@pytest.mark.parametrize("dtype", ("float16", "bfloat16", "float32"))
+@pytest.mark.parametrize("c", ("full", "fp32", "bias", "none"))
+def test_explain_names_the_planners_pick_and_every_fact(command, dtype, c):
+    out = lines(command("explain", "1024", "2304", "768", "--dtype", dtype, "--c", c, "--b", "col"))
+    assert out[0].startswith(f"1024 x 2304 x 768, {dtype}, A row, B col, C {c}, on ")
+    pick = [line for line in out if line.startswith("-> ")]
+    assert len(pick) == 1 and "predicted" in pick[0]
+    if dtype == "float32":
+        assert "simt" in pick[0] and any("does not multiply operands of this dtype" in line for line in out)
+    else:
+        assert any("x the pick's time" in line for line in out)
+    assert [line[:12].strip() for line in out[-len(FACTS) :]] == FACTS
+
+
+@pytest.mark.parametrize("sizes, c, text", [
+    (("0", "3", "3"), "full", "the result is empty"),
+    (("3", "0", "0"), "bias", "the result is empty"),
+    (("3", "3", "0"), "full", "K = 0, so the result is beta * C"),
+    (("3", "3", "0"), "none", "K = 0, so the result is zeros"),
+])  # fmt: skip
+def test_explain_with_nothing_to_compute(command, sizes, c, text):
+    assert lines(command("explain", *sizes, "--c", c))[-1] == f"nothing to compute: {text}"
+
+
+def test_explain_takes_the_smallest_and_the_largest_sizes(command):
+    lines(command("explain", "1", "1", "1"))
+    lines(command("explain", *[str(2**30)] * 3, "--dtype", "float32", "--a", "col"))
+
+
+def test_a_gpu_without_a_kernel_is_said_so(command, monkeypatch):
+    monkeypatch.setattr(explain, "H200", tc.Gpu(sm=75, num_sms=40, smem_per_block=64 * 1024))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    code, out, _ = command("explain", "8", "8", "8")
+    assert code == 1 and out.endswith("no kernel runs this on this GPU\n")
+    assert "the GPU is too old for it" in out and "->" not in out
+
+
+@pytest.mark.parametrize("arguments, parts", [
+    (("-1", "3", "3"), ("argument M", "'-1'")),
+    (("3", "x", "3"), ("argument N", "'x'")),
+    (("3", "3", "nan"), ("argument K", "'nan'")),
+    (("3", "3", str(2**30 + 1)), ("argument K", "2^30")),
+    (("3", "3"), ("K",)),
+    (("3", "3", "3", "--dtype", "int8"), ("--dtype", "int8")),
+    (("3", "3", "3", "--c", "half"), ("--c", "half")),
+])  # fmt: skip
+def test_explain_refuses_bad_input(command, arguments, parts):
+    assert_one_line_error(command("explain", *arguments), *parts)
+
+
+def test_json_belongs_to_the_demo(command):
+    assert_one_line_error(command("--json", "layout"), "--json is not for layout")
+
+
+INSTANCE = {"tile_m": 128, "tile_n": 128, "threads": 256, "blocks_per_sm": 2, "smem_bytes": 72 * 1024}
+
+
+def test_occupancy_by_hand():
+    fit = Occupancy.of(INSTANCE, H200)
+    assert fit.registers == 128 and fit.limits == {"threads": 8, "registers": 2, "shared memory": 3}
+    assert fit.blocks == 2 and fit.limiting == "registers"
+    fit = Occupancy.of(INSTANCE | {"blocks_per_sm": 1, "smem_bytes": 160 * 1024}, H200)
+    assert fit.registers == 255 and fit.blocks == 1 and fit.limiting == "registers and shared memory"
+    assert Occupancy.of(INSTANCE, tc.Gpu(86, 28, 99 * 1024, 100 * 1024, 1536)).limiting == "shared memory"
+
+
+def test_waves_by_hand():
+    assert Waves.of(4096, 4096, INSTANCE, H200) == Waves(tiles=1024, blocks=264, slots=264)
+    waves = Waves.of(4096, 4096, INSTANCE, H200)
+    assert waves.count == 4 and waves.last == 1024 - 3 * 264
+    full = Waves.of(128 * 264, 1, INSTANCE, H200)
+    assert full.count == 1 and full.last == 264
+    one = Waves.of(1, 1, INSTANCE, H200)
+    assert (one.tiles, one.blocks, one.count, one.last) == (1, 1, 1, 1)
+
+
+@pytest.mark.parametrize("c, extra", [("full", 4 * 15), ("fp32", 8 * 15), ("bias", 2 * 15 + 2 * 5), ("none", 2 * 15)])
+def test_work_by_hand(c, extra):
+    work = Problem(3, 5, 7, torch.float16, "row", "row", c).work
+    assert work.flops == 210 and work.bytes == 2 * (21 + 35) + extra
+
+
+def test_a_meta_c_costs_its_bytes():
+    """Memory-bound: reading C makes the prediction longer, as it does for a C that exists."""
+    times = {
+        c: Problem(16384, 16384, 1, torch.float16, "row", "row", c).plan(H200).candidates[0].microseconds
+        for c in ("none", "fp32")
+    }
+    assert times["none"] < times["fp32"]
+    x = torch.empty(256, 256, dtype=torch.float16)
+    meta = x.to("meta")
+    assert tc.plan(x, x, x, gpu=H200) == tc.plan(meta, meta, meta, gpu=H200)
+
+
+# ---- layout ----
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_layout_prints_each_form_its_map_and_its_accesses(command, name):
+    out = lines(command("layout", name))
+    about, layouts = LAYOUTS[name]
+    assert out[0] == f"{name}: {about}"
+    for layout in layouts:
+        at = out.index(layout.name)
+        assert out[at + 1].split() == ["chunk", *map(str, range(layout.chunks))]
+        first = [int(x) for x in out[at + 2].removeprefix("line 0").split()]
+        assert first == [layout.group(0, chunk) for chunk in range(layout.chunks)]
+        for x in layout.accesses:
+            figures = [str(x.width), str(len(x.degrees)), str(x.worst), f"{x.average:.2f}", str(x.conflicts)]
+            assert any(line.startswith(x.name) and line.split()[-5:] == figures for line in out[at:])
+
+
+def test_layout_refuses_bad_input(command, monkeypatch):
+    assert_one_line_error(command("layout", "diagonal"), "diagonal", "xor")
+    assert_one_line_error(command("layout", "--png", "x.png"), "--png needs a NAME")
+    for module in ("matplotlib", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, module, None)
+    assert_one_line_error(command("layout", "xor", "--png", "x.png"), "needs matplotlib", "pip install")
+
+
+def test_layout_draws(command, tmp_path):
+    pytest.importorskip("matplotlib")
+    for name in LAYOUTS:
+        lines(command("layout", name, "--png", str(tmp_path / f"{name}.png")))
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert_one_line_error(command("layout", "xor", "--png", str(tmp_path / "none" / "x.png")), "--png: ", "none")
+    assert_one_line_error(command("layout", "xor", "--png", str(tmp_path / "x.word")), "--png: ", "word")

@@ -1,0 +1,208 @@
+"""`python -m torch_addmm_tc explain`: which kernel the planner picks for a problem, why, and what bounds its speed."""
+
+import argparse
+from dataclasses import dataclass
+
+import torch
+
+from torch_addmm_tc.planning import H200, Candidate, Gpu, Plan, plan
+
+# An H200's limits. The tensor-core rates and the bandwidth are the best that was measured on one; the fp32 rate is NVIDIA's
+# data sheet's.
+WGMMA_FLOPS, MMA_FLOPS, FP32_FLOPS, BYTES_PER_SECOND = 828e12, 621e12, 67e12, 4.1e12
+
+REGISTERS_PER_SM = 65536  # 32-bit ones, sm_80 and later
+RESERVED_SMEM = 1024  # bytes of shared memory that CUDA takes per block, sm_80 and later
+LARGEST = 2**30  # keeps byte counts within 64 bits
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """How many blocks of a kernel instance an SM holds, as far as each resource allows.
+
+    `registers` per thread are the most that the instance's launch bounds allow; static shared memory is not counted.
+    """
+
+    registers: int
+    limits: dict[str, int]
+
+    @staticmethod
+    def of(instance: dict, gpu: Gpu) -> "Occupancy":
+        threads = instance["threads"]
+        registers = min(255, REGISTERS_PER_SM // (threads * instance["blocks_per_sm"]) // 8 * 8)
+        limits = {
+            "threads": gpu.threads_per_sm // threads,
+            "registers": REGISTERS_PER_SM // (threads * registers),
+            "shared memory": gpu.smem_per_sm // (instance["smem_bytes"] + RESERVED_SMEM),
+        }
+        return Occupancy(registers, limits)
+
+    @property
+    def blocks(self) -> int:
+        return min(self.limits.values())
+
+    @property
+    def limiting(self) -> str:
+        return " and ".join(name for name, blocks in self.limits.items() if blocks == self.blocks)
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+@dataclass(frozen=True)
+class Waves:
+    """Tiles computed by a persistent grid (csrc/tile/launch.h) of `blocks`, of which the GPU holds up to `slots` at once."""
+
+    tiles: int
+    blocks: int
+    slots: int
+
+    @staticmethod
+    def of(m: int, n: int, instance: dict, gpu: Gpu) -> "Waves":
+        tiles, per_sm = ceil_div(m, instance["tile_m"]) * ceil_div(n, instance["tile_n"]), instance["blocks_per_sm"]
+        resident = min(per_sm, Occupancy.of(instance, gpu).blocks)
+        return Waves(tiles, min(tiles, gpu.num_sms * per_sm), gpu.num_sms * resident)
+
+    @property
+    def count(self) -> int:
+        return ceil_div(self.tiles, self.slots)
+
+    @property
+    def last(self) -> int:
+        """Tiles in the last wave."""
+        return self.tiles - (self.count - 1) * self.slots
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the problem itself asks for: FLOPs, and the bytes of A, B, C and D, each moved once."""
+
+    flops: int
+    bytes: int
+    peak: float  # FLOP/s
+
+    @property
+    def arithmetic_us(self) -> float:
+        return self.flops / self.peak * 1e6
+
+    @property
+    def memory_us(self) -> float:
+        return self.bytes / BYTES_PER_SECOND * 1e6
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The command's arguments."""
+
+    m: int
+    n: int
+    k: int
+    dtype: torch.dtype
+    a: str  # row or col
+    b: str
+    c: str  # full, fp32, bias or none
+
+    @property
+    def out_dtype(self) -> torch.dtype:
+        """D's dtype, and C's."""
+        return torch.float32 if self.c == "fp32" else self.dtype
+
+    def plan(self, gpu: Gpu) -> Plan:
+        def operand(order, rows, cols):
+            x = torch.empty((rows, cols) if order == "row" else (cols, rows), dtype=self.dtype, device="meta")
+            return x if order == "row" else x.t()
+
+        shape = {"bias": (self.n,), "none": ()}.get(self.c, (self.m, self.n))
+        c = torch.empty(shape, dtype=self.out_dtype, device="meta")
+        a, b = operand(self.a, self.m, self.k), operand(self.b, self.k, self.n)
+        return plan(c, a, b, beta=0 if self.c == "none" else 1, out_dtype=self.out_dtype, gpu=gpu)
+
+    @property
+    def work(self) -> Work:
+        c = {"bias": self.n, "none": 0}.get(self.c, self.m * self.n)
+        nbytes = self.dtype.itemsize * self.k * (self.m + self.n) + self.out_dtype.itemsize * (c + self.m * self.n)
+        return Work(2 * self.m * self.n * self.k, nbytes, FP32_FLOPS if self.dtype == torch.float32 else MMA_FLOPS)
+
+    def __str__(self):
+        dtype = str(self.dtype).removeprefix("torch.")
+        return f"{self.m} x {self.n} x {self.k}, {dtype}, A {self.a}, B {self.b}, C {self.c}"
+
+
+def size(text: str) -> int:
+    if not text.isdecimal() or int(text) > LARGEST:
+        raise argparse.ArgumentTypeError(f"a size must be an integer from 0 to 2^30, but got {text!r}")
+    return int(text)
+
+
+def add_command(commands):
+    about = "which kernel a problem gets and why, and what bounds its speed"
+    parser = commands.add_parser(
+        "explain", help=about, description=f"Shows {about}. Nothing is run; without a GPU, for an H200."
+    )
+    for name, meaning in (("M", "rows of A and D"), ("N", "columns of B and D"), ("K", "columns of A, rows of B")):
+        parser.add_argument(name, type=size, help=meaning)
+    parser.add_argument("--dtype", choices=("float16", "bfloat16", "float32"), default="float16", help="of A and B")
+    parser.add_argument("--a", choices=("row", "col"), default="row", help="how A lies in memory")
+    parser.add_argument("--b", choices=("row", "col"), default="row", help="how B lies in memory; col is weight.t()")
+    parser.add_argument(
+        "--c",
+        choices=("full", "fp32", "bias", "none"),
+        default="full",
+        help="(M, N), the same with C and D in fp32, (N), or beta = 0",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options) -> int:
+    problem = Problem(options.M, options.N, options.K, getattr(torch, options.dtype), options.a, options.b, options.c)
+    here = torch.cuda.is_available()
+    gpu = Gpu.of(torch.cuda.current_device()) if here else H200
+    name = torch.cuda.get_device_name() if here else "an H200"
+    print(f"{problem}, on {name} (sm_{gpu.sm}, {gpu.num_sms} SMs)\n")
+    if problem.m == 0 or problem.n == 0:
+        print("nothing to compute: the result is empty")
+        return 0
+    if problem.k == 0:
+        print("nothing to compute: K = 0, so the result is " + ("zeros" if problem.c == "none" else "beta * C"))
+        return 0
+    chosen = problem.plan(gpu)
+    print("\n".join(verdicts(chosen)))
+    if chosen.kernel is None:
+        print("\nno kernel runs this on this GPU")
+        return 1
+    print()
+    for name, fact in facts(problem, chosen.candidates[0], gpu):
+        print(f"{name:<12}{fact}")
+    return 0
+
+
+def verdicts(chosen: Plan):
+    """A line per candidate: the pick, then why each of the others lost."""
+    best = chosen.candidates[0]
+    for candidate in chosen.candidates:
+        lost = chosen.kernel and candidate is not best and not candidate.rejection
+        slower = f", {candidate.microseconds / best.microseconds:.2f}x the pick's time" if lost else ""
+        yield f"{'->' if chosen.kernel and candidate is best else '  '} {candidate}{slower}"
+
+
+def facts(problem: Problem, best: Candidate, gpu: Gpu):
+    """What the picked instance makes of the problem, a line each."""
+    instance, work = best.instance, problem.work
+    grid, fit = Waves.of(problem.m, problem.n, instance, gpu), Occupancy.of(instance, gpu)
+    tile = f"{instance['tile_m']}x{instance['tile_n']}"
+    allowed = ", ".join(f"{what} {blocks}" for what, blocks in fit.limits.items())
+    yield "tiles", f"{grid.tiles} of {tile}, on a grid of {grid.blocks} x {instance['threads']} threads"
+    yield "waves", f"{grid.count} of {grid.slots} tiles; the last has {grid.last}, {grid.last / grid.slots:.1%}"
+    yield "per SM", f"{fit.blocks} blocks, limited by {fit.limiting} (each allows: {allowed})"
+    yield "per block", f"at most {fit.registers} registers per thread, {instance['smem_bytes']} bytes of dynamic shared memory"
+    gigaflops, megabytes, intensity = work.flops / 1e9, work.bytes / 1e6, work.flops / work.bytes
+    yield "work", f"{gigaflops:.4g} GFLOP, {megabytes:.4g} MB if each matrix moves once: {intensity:.4g} FLOP/byte"
+    if problem.dtype == torch.float32:
+        yield "arithmetic", f"{work.arithmetic_us:.4g} us at {FP32_FLOPS / 1e12:.0f} TFLOP/s in fp32 (an H200's data sheet)"
+    else:
+        rates = f"{MMA_FLOPS / 1e12:.0f} TFLOP/s, {work.flops / WGMMA_FLOPS * 1e6:.4g} us at wgmma's {WGMMA_FLOPS / 1e12:.0f}"
+        yield "arithmetic", f"{work.arithmetic_us:.4g} us at mma.sync's {rates} (measured on an H200)"
+    yield "memory", f"{work.memory_us:.4g} us at {BYTES_PER_SECOND / 1e12:.1f} TB/s (measured on an H200)"
+    limit, bound = max((work.arithmetic_us, "arithmetic"), (work.memory_us, "memory"))
+    yield "predicted", f"{best.microseconds:.4g} us; the higher limit, {bound}, is {limit / best.microseconds:.1%} of it"
