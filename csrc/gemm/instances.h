@@ -29,7 +29,7 @@ constexpr Instance mma_swizzle_instance(int tile_m, int tile_n, int tile_k, int 
 // Warp tiles are 64x64 where the block tile is large enough: each fragment then feeds eight or four mma.sync.
 inline constexpr Instance kMmaSwizzle[] = {
     mma_swizzle_instance(128, 256, 64, 4, 256, 1, 480.f),
-    mma_swizzle_instance(256, 128, 64, 4, 256, 1, 480.f),
+    mma_swizzle_instance(256, 128, 32, 6, 256, 1, 480.f),
     mma_swizzle_instance(128, 256, 32, 4, 256, 1, 460.f),  // 96 KB: the large tiles of sm_86 and sm_89
     mma_swizzle_instance(256, 128, 32, 4, 256, 1, 460.f),
     mma_swizzle_instance(128, 128, 64, 4, 256, 1, 430.f),

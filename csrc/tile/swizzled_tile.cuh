@@ -21,24 +21,25 @@ struct SwizzledTile {
   const T* source;  // this thread's first chunk of the next tile
   int64_t leading;
   int outer_left;   // rows of A or columns of B from the tile's first on
-  int line, col;
-  uint32_t target;  // byte offset in the tile
+
+  static __device__ int line() { return threadIdx.x / CHUNKS; }
+  static __device__ int col() { return threadIdx.x % CHUNKS * W; }
 
   __device__ SwizzledTile(const Matrix& x, int64_t leading, int64_t outer0, int64_t outer, int64_t k0)
-      : leading(leading), outer_left(int(min(int64_t(MN), outer - outer0))), line(threadIdx.x / CHUNKS),
-        col(threadIdx.x % CHUNKS * W), target(sizeof(T) * swizzled_offset(line, col, EXTENT, sizeof(T))) {
-    source = static_cast<const T*>(x.data) + (K_CONTIGUOUS ? (outer0 + line) * leading + k0 + col
-                                                           : (k0 + line) * leading + outer0 + col);
+      : leading(leading), outer_left(int(min(int64_t(MN), outer - outer0))) {
+    source = static_cast<const T*>(x.data) + (K_CONTIGUOUS ? (outer0 + line()) * leading + k0 + col()
+                                                           : (k0 + line()) * leading + outer0 + col());
   }
 
   // Starts copying the next tile; what lies beyond outer_left and k_left becomes zeros.
   __device__ void load(uint32_t smem, int k_left) {
     const int lines = K_CONTIGUOUS ? outer_left : k_left, extent = K_CONTIGUOUS ? k_left : outer_left;
-    const int bytes = max(0, min(W, extent - col)) * int(sizeof(T));
+    const int bytes = max(0, min(W, extent - col())) * int(sizeof(T));
+    const uint32_t target = smem + sizeof(T) * swizzled_offset(line(), col(), EXTENT, sizeof(T));
     const T* piece = source;  // stepped, not indexed: eight 64-bit offsets would cost sixteen registers
 #pragma unroll
     for (int i = 0; i < PIECES; ++i, piece += STEP * leading)
-      cp_async_16(smem + target + i * STEP * EXTENT * sizeof(T), piece, line + i * STEP < lines ? bytes : 0);
+      cp_async_16(target + i * STEP * EXTENT * sizeof(T), piece, line() + i * STEP < lines ? bytes : 0);
     source += K_CONTIGUOUS ? BLK_K : BLK_K * leading;
   }
 
