@@ -14,7 +14,14 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 CPP_SOURCES = ["csrc/op.cpp", "csrc/bind.cpp", "csrc/gemm/plan.cpp", "csrc/gemm/registry.cpp"]
-CUDA_SOURCES = ["csrc/op_cuda.cpp", "csrc/kernels/01_simt.cu", "csrc/kernels/03_wmma_block.cu"]
+CUDA_SOURCES = [
+    "csrc/op_cuda.cpp",
+    "csrc/kernels/01_simt.cu",
+    "csrc/kernels/02_wmma_naive.cu",
+    "csrc/kernels/03_wmma_block.cu",
+    "csrc/kernels/04_wmma_double_buffer.cu",
+    "csrc/kernels/05_wmma_kstage.cu",
+]
 
 # Ampere machine code, PTX from which the driver compiles for every later GPU, and Hopper with its own instructions.
 ARCH_LIST = "8.0+PTX;9.0a"
