@@ -19,7 +19,10 @@ CUDA_SOURCES = [
     "csrc/gemm/execute.cpp",
     "csrc/kernels/00_workspace.cu",
     "csrc/kernels/01_simt.cu",
+    "csrc/kernels/02_wmma_naive.cu",
     "csrc/kernels/03_wmma_block.cu",
+    "csrc/kernels/04_wmma_double_buffer.cu",
+    "csrc/kernels/05_wmma_kstage.cu",
     "csrc/kernels/06_mma_swizzle.cu",
 ]
 

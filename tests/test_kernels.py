@@ -1,6 +1,7 @@
 """Every kernel, by name, over the whole case grid: random inputs, poisoned output, the float64 bound."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,21 +17,26 @@ INSTANCES = [f"{kernel['name']}/{i}" for kernel in tc.kernels() for i in range(l
 
 def cases():
     for kernel in tc.kernels():
-        dtypes = [getattr(torch, name) for name in kernel["operands"]]
-        for case in case_grid(dtypes, contiguous_operands=kernel["contiguous_operands"]):
+        dtypes = [getattr(torch, name) for name in kernel["operands"] if name != "tf32"]
+        grid = case_grid(dtypes, contiguous_operands=kernel["contiguous_operands"])
+        if "tf32" in kernel["operands"]:
+            fp32 = case_grid([torch.float32], contiguous_operands=kernel["contiguous_operands"])
+            # an infinite alpha turns an element near 0, whose sign TF32's rounding decides, into either infinity
+            grid += [replace(case, tf32=True) for case in fp32 if not math.isinf(case.alpha)]
+        for case in grid:
             for i in range(len(kernel["instances"])):
                 yield pytest.param(f"{kernel['name']}/{i}", case, id=f"{kernel['name']}/{i}-{case}")
 
 
 def run(kernel, case, args, out):
-    torch.ops.tc.addmm_by_kernel_out(*args, **case.scalars, kernel=kernel, out=out)
+    torch.ops.tc.addmm_by_kernel_out(*args, **case.scalars, allow_tf32=case.tf32, kernel=kernel, out=out)
     return out
 
 
 @pytest.mark.parametrize("kernel, case", list(cases()))
 def test_grid(kernel, case):
     args = case.inputs("cuda")
-    expected = reference(*args, **case.scalars, out_dtype=case.out_dtype)
+    expected = reference(*args, **case.scalars, out_dtype=case.out_dtype, tf32=case.tf32)
     out = torch.full((case.m, case.n), math.nan, dtype=case.out_dtype or case.dtype, device="cuda")
     assert expected.error(run(kernel, case, args, out)) <= 1
 
@@ -102,6 +108,14 @@ def test_a_kernel_that_cannot_says_why_and_writes_nothing():
     out = torch.full((8, 8), 7.0, device="cuda")
     with pytest.raises(RuntimeError, match="wmma_block: it does not multiply operands of this dtype"):
         run("wmma_block", case, case.inputs("cuda"), out)
+    assert (out == 7).all()
+
+
+def test_tf32_needs_leave():
+    case = Case(8, 8, 8, torch.float32)
+    out = torch.full((8, 8), 7.0, device="cuda")
+    with pytest.raises(RuntimeError, match="wmma_kstage: fp32 operands need allow_tf32"):
+        run("wmma_kstage", case, case.inputs("cuda"), out)
     assert (out == 7).all()
 
 

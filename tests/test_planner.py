@@ -12,6 +12,7 @@ from torch_addmm_tc.testing import Case, case_grid
 AMPERE = tc.Gpu(sm=80, num_sms=108, smem_per_block=163 * 1024)
 ADA = tc.Gpu(sm=89, num_sms=128, smem_per_block=99 * 1024)
 TURING = tc.Gpu(sm=75, num_sms=40, smem_per_block=64 * 1024)
+TENSOR_CORES = {kernel["name"] for kernel in tc.kernels()} - {"simt"}
 
 
 def plan(case, gpu=H200, **kwargs):
@@ -23,11 +24,19 @@ def plan(case, gpu=H200, **kwargs):
 def test_layers_get_tensor_cores(dtype, gpu):
     for n, k in ((2304, 768), (768, 768), (3072, 768), (768, 3072)):
         for b in ("row", "col"):
-            assert plan(Case(1024, n, k, dtype, b=b, broadcast="(N)"), gpu).kernel == "wmma_block"
+            assert plan(Case(1024, n, k, dtype, b=b, broadcast="(N)"), gpu).kernel in TENSOR_CORES
 
 
 def test_fp32_stays_fp32():
     assert plan(Case(512, 512, 512, torch.float32)).kernel == "simt"
+
+
+def test_fp32_is_tf32_only_with_leave():
+    case = Case(2048, 2048, 512, torch.float32)
+    reasons = {c.kernel: c.rejection for c in plan(case, allow_tf32=False).candidates}
+    assert reasons["wmma_kstage"] == "fp32 operands need allow_tf32"
+    assert reasons["wmma_block"] == "it does not multiply operands of this dtype"
+    assert plan(case, allow_tf32=True).kernel == "wmma_kstage"
 
 
 def test_an_operand_without_a_contiguous_direction_falls_to_simt():
@@ -39,7 +48,7 @@ def test_an_operand_without_a_contiguous_direction_falls_to_simt():
 
 @pytest.mark.parametrize("layout", ("row", "col", "row_odd", "misaligned", "expanded"))
 def test_any_contiguous_direction_and_alignment_reaches_wmma(layout):
-    assert plan(Case(256, 256, 256, a=layout, b=layout)).kernel == "wmma_block"
+    assert plan(Case(256, 256, 256, a=layout, b=layout)).kernel in TENSOR_CORES
 
 
 def test_a_gpu_that_is_too_old_gets_no_kernel_and_the_reason():
@@ -72,7 +81,7 @@ def test_printing_shows_the_pick_and_every_reason():
 
 def test_meta_tensors_can_be_planned():
     x = torch.empty(4096, 4096, dtype=torch.float16, device="meta")
-    assert tc.plan(x, x, x, gpu=H200).kernel == "wmma_block"
+    assert tc.plan(x, x, x, gpu=H200).kernel in TENSOR_CORES
 
 
 def test_the_pick_is_the_fastest_that_may_run():

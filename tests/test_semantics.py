@@ -121,12 +121,12 @@ def test_any_call(m, n, k, dtype, wide, a, b, c, broadcast, beta, alpha):
 def test_linear_weight_reaches_the_planner_without_a_copy():
     weight = torch.randn(48, 64).half()
     plan = tc.plan(torch.zeros(48).half(), torch.randn(32, 64).half(), weight.t())
-    assert plan.kernel == "wmma_block"
+    assert plan.kernel.startswith("wmma")
     assert weight.t().data_ptr() == weight.data_ptr()
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype, kernel", [(torch.float16, "wmma_block"), (torch.float32, "simt")])
+@pytest.mark.parametrize("dtype, kernel", [(torch.float16, "wmma"), (torch.float32, "simt")])
 def test_more_than_two_to_the_31_elements(dtype, kernel):
     """D and C have 2^31 + elements; checked on the last rows and columns, where a 32-bit index has wrapped."""
     m, n, k = 2**16 + 3, 2**15 + 5, 24
@@ -134,7 +134,7 @@ def test_more_than_two_to_the_31_elements(dtype, kernel):
     c = torch.zeros(m, n, dtype=dtype, device="cuda")
     c[-64:, -64:] = matrix("row", 64, 64, dtype, "cuda")
     result = tc.addmm(c, a, b, beta=0.5, alpha=2)
-    assert tc.plan(c, a, b).kernel == kernel
+    assert tc.plan(c, a, b).kernel.startswith(kernel)
     for rows, cols in ((slice(-64, None), slice(-64, None)), (slice(0, 64), slice(0, 64)), (slice(-64, None), slice(0, 64))):
         expected = reference(c[rows, cols], a[rows], b[:, cols], beta=0.5, alpha=2)
         assert expected.error(result[rows, cols]) <= 1

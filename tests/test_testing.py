@@ -59,6 +59,8 @@ def test_tf32_and_double_rounding_are_refused():
     tf32 = lambda x: (x.view(torch.int32) & ~0x1FFF).view(torch.float32)  # noqa: E731
     assert expected.error(result) <= 1
     assert expected.error(0.5 * c + 0.5 * (tf32(a) @ tf32(b))) > 1
+    rounded = lambda x: tf32((x.view(torch.int32) + 0x1000).view(torch.float32))  # noqa: E731
+    assert reference(c, a, b, **case.scalars, tf32=True).error(0.5 * c + 0.5 * (rounded(a) @ rounded(b))) <= 1
     half = Case(64, 64, 64)
     (c, a, b), _ = right(half)
     rounded_twice = (0.5 * c.float() + (0.5 * (a.float() @ b.float())).half().float()).half()

@@ -54,7 +54,7 @@ class Candidate:
     def __str__(self):
         tile = "x".join(str(self.instance[f"tile_{x}"]) for x in "mnk")
         verdict = self.rejection or f"predicted {self.microseconds:.1f} us"
-        return f"{self.kernel:<12} {tile:<12} {verdict}"
+        return f"{self.kernel:<18} {tile:<12} {verdict}"
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 
 UNIT_ROUNDOFF = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-24}
+TF32_ROUNDOFF = 2.0**-11
 SMALLEST_SUBNORMAL = {torch.float16: 2.0**-24, torch.bfloat16: 2.0**-133, torch.float32: 2.0**-149}
 
 
@@ -34,12 +35,13 @@ class Reference:
         return torch.where(same | overflow, 0.0, fraction).max().item()
 
 
-def reference(self, mat1, mat2, *, beta=1.0, alpha=1.0, out_dtype=None) -> Reference:
+def reference(self, mat1, mat2, *, beta=1.0, alpha=1.0, out_dtype=None, tf32=False) -> Reference:
     """(K + 2) u32 |alpha| |A||B|  +  u_out |D|  +  u32 (|alpha A B| + |beta C|), where u is a dtype's unit roundoff.
 
     The first term is the classic bound on an fp32 dot product of length K in any order (Higham, Accuracy and Stability of
     Numerical Algorithms, section 3.1), the second the result's rounding, the third the fp32 arithmetic on alpha and beta.
-    Half the smallest subnormal covers gradual underflow. alpha and beta are rounded to fp32 first, as the op does.
+    Half the smallest subnormal covers gradual underflow. `tf32` adds ((1 + 2^-11)^2 - 1) |alpha| |A||B|, what rounding each
+    operand to TF32's 11 bits makes of a product. alpha and beta are rounded to fp32 first, as the op does.
     """
     dtype = out_dtype or mat1.dtype
     alpha, beta = (torch.tensor(x, dtype=torch.float32).item() for x in (alpha, beta))
@@ -51,6 +53,8 @@ def reference(self, mat1, mat2, *, beta=1.0, alpha=1.0, out_dtype=None) -> Refer
     magnitude = abs(alpha) * (a.abs() @ b.abs()) if alpha != 0 and k > 0 else zeros
     value = product + addend
     bound = (k + 2) * u32 * magnitude + UNIT_ROUNDOFF[dtype] * value.abs() + u32 * (product.abs() + addend.abs())
+    if tf32:
+        bound += ((1 + TF32_ROUNDOFF) ** 2 - 1) * magnitude
     return Reference(value, bound + SMALLEST_SUBNORMAL[dtype] / 2, dtype)
 
 
@@ -115,12 +119,14 @@ class Case:
     broadcast: str = "(M,N)"
     beta: float = 0.5
     alpha: float = 0.5
+    tf32: bool = False  # fp32 operands may be rounded to TF32
 
     def __str__(self):
         name = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", None: "same"}
+        operands = "tf32" if self.tf32 else name[self.dtype]
         c = f"{name[self.self_dtype]}{self.broadcast}" + (f"-{self.c}" if self.c != "row" else "")
         return (
-            f"{self.m}x{self.n}x{self.k}-{name[self.dtype]}-A:{self.a}-B:{self.b}-C:{c}-D:{name[self.out_dtype]}"
+            f"{self.m}x{self.n}x{self.k}-{operands}-A:{self.a}-B:{self.b}-C:{c}-D:{name[self.out_dtype]}"
             f"-{self.beta:g}-{self.alpha:g}"
         )
 

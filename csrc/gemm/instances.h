@@ -10,14 +10,37 @@ constexpr int kSkew = 16;  // halves added to each shared-memory row of wmma_blo
 // A and B tiles of (128, tile_k) halves; the MN-major form (tile_k, 128) is never larger.
 constexpr int wmma_block_smem(int tile_k) { return 2 * 128 * (tile_k + kSkew) * 2; }
 
+// Added to each row by the rungs above it: eight rows of a fragment then start in eight different bank groups.
+constexpr int kPadBytes = 16;
+
+// K tiles of A and B in halves; fp32 operands have half as many elements of K in the same bytes.
+constexpr int padded_smem(int tile_m, int tile_n, int tile_k, int stages) {
+  return stages * (tile_m + tile_n) * (tile_k * 2 + kPadBytes);
+}
+
 inline constexpr Instance kSimt[] = {
     // tile_m, tile_n, tile_k, stages, threads, smem, blocks per SM, TFLOP/s
     {64, 64, 16, 1, 64, 0, 8, 25.f},
 };
 
+inline constexpr Instance kWmmaNaive[] = {
+    {64, 32, 16, 1, 256, 8 * 16 * 24 * 4, 4, 30.f},  // 16x16 accumulators of eight warps, rows padded to 24 floats
+};
+
 inline constexpr Instance kWmmaBlock[] = {
     {128, 128, 64, 1, 256, wmma_block_smem(64), 2, 165.f},    // 40 KB: fits wherever 64 KB can be had
     {128, 128, 128, 1, 256, wmma_block_smem(128), 2, 180.f},  // 72 KB
+};
+
+inline constexpr Instance kWmmaDoubleBuffer[] = {
+    {128, 256, 32, 2, 256, padded_smem(128, 256, 32, 2), 1, 250.f},
+};
+
+inline constexpr Instance kWmmaKstage[] = {
+    {128, 256, 32, 2, 256, padded_smem(128, 256, 32, 2), 1, 270.f},  // 60 KB
+    {128, 256, 32, 3, 256, padded_smem(128, 256, 32, 3), 1, 290.f},  // 90 KB: the most that sm_86 and sm_89 have
+    {128, 256, 32, 4, 256, padded_smem(128, 256, 32, 4), 1, 300.f},  // 120 KB
+    {128, 256, 32, 5, 256, padded_smem(128, 256, 32, 5), 1, 300.f},  // 150 KB
 };
 
 // Stages of (tile_m + tile_n) lines of tile_k halves; TF32 keeps the bytes and halves tile_k.

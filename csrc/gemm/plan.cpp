@@ -7,12 +7,15 @@ namespace {
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+bool multiplies_tf32(const Kernel& kernel, const Problem& p) {
+  return p.a.dtype == DType::f32 && kernel.operands & kTf32;
+}
+
 const char* rejection(const Kernel& kernel, const Instance& instance, const Problem& p, const Device& device) {
   if (device.sm < kernel.min_sm) return "the GPU is too old for it";
-  if (!(kernel.operands & bit(p.a.dtype))) {
-    if (p.a.dtype != DType::f32 || !(kernel.operands & kTf32)) return "it does not multiply operands of this dtype";
-    if (!p.allow_tf32) return "it would round fp32 operands to TF32, which allow_tf32 does not permit";
-  }
+  if (multiplies_tf32(kernel, p) && !p.allow_tf32) return "fp32 operands need allow_tf32";
+  if (!(kernel.operands & bit(p.a.dtype)) && !multiplies_tf32(kernel, p))
+    return "it does not multiply operands of this dtype";
   if (kernel.access == Access::contiguous &&
       (order_of(p.a) == Order::strided || order_of(p.b) == Order::strided))
     return "an operand has no direction of stride 1";
@@ -31,8 +34,9 @@ constexpr double kBytesPerMicrosecond = 4.1e6;
 constexpr double kLaunch = 2.5;              // microseconds that an empty kernel takes
 
 // The busiest SM's share of the work at the instance's measured rate, or the bytes at copy bandwidth, whichever takes longer.
-double predict_product(const Instance& instance, const Problem& p, const Device& device, int splits) {
-  const double rate = instance.tflops * 1e6 / kMeasuredSms * (p.a.dtype == DType::f32 && p.allow_tf32 ? 0.5 : 1.0);
+// Rates are those of halves; tensor cores multiply TF32 half as fast.
+double predict_product(const Kernel& kernel, const Instance& instance, const Problem& p, const Device& device, int splits) {
+  const double rate = instance.tflops * 1e6 / kMeasuredSms * (multiplies_tf32(kernel, p) ? 0.5 : 1.0);
   const int64_t k_tiles = ceil_div(ceil_div(p.k, instance.tile_k), splits);
   const int64_t work = ceil_div(p.m, instance.tile_m) * ceil_div(p.n, instance.tile_n) * splits;
   const double per_sm = double(ceil_div(work, device.num_sms));
@@ -56,14 +60,14 @@ Verdict judge(const Kernel& kernel, const Instance& instance, const Problem& p, 
     if (v.repack_a) repacking += 2.0 * p.m * p.k * size_of(p.a.dtype) / kBytesPerMicrosecond + kLaunch;
     if (v.repack_b) repacking += 2.0 * p.n * p.k * size_of(p.b.dtype) / kBytesPerMicrosecond + kLaunch;
   }
-  double best = predict_product(instance, p, device, 1);
+  double best = predict_product(kernel, instance, p, device, 1);
   const int64_t tiles = ceil_div(p.m, instance.tile_m) * ceil_div(p.n, instance.tile_n);
   if (kernel.split_k && tiles < device.num_sms) {
     const int64_t most = std::min<int64_t>({ceil_div(p.k, instance.tile_k) / 4, 2 * device.num_sms / tiles, 64});
     for (int splits = 2; splits <= most; ++splits) {
       // Partial sums are written and read back, mostly in L2.
       const double reducing = (2.0 * splits * 4 + size_of(p.d.dtype)) * p.m * p.n / kBytesPerMicrosecond + kLaunch;
-      const double time = predict_product(instance, p, device, splits) + reducing;
+      const double time = predict_product(kernel, instance, p, device, splits) + reducing;
       if (time < best) best = time, v.splits = splits;
     }
   }

@@ -6,10 +6,13 @@ namespace tc {
 
 #ifdef TC_WITH_CUDA
 using Launcher = Status(const Launch&);
-Launcher launch_simt, launch_wmma_block, launch_mma_swizzle;
+Launcher launch_simt, launch_wmma_naive, launch_wmma_block, launch_wmma_double_buffer, launch_wmma_kstage,
+    launch_mma_swizzle;
 #else
 // The planner works without a GPU or nvcc; only the launchers are missing.
-constexpr decltype(Kernel::launch) launch_simt = nullptr, launch_wmma_block = nullptr, launch_mma_swizzle = nullptr;
+constexpr decltype(Kernel::launch) launch_simt = nullptr, launch_wmma_naive = nullptr, launch_wmma_block = nullptr,
+                                   launch_wmma_double_buffer = nullptr, launch_wmma_kstage = nullptr,
+                                   launch_mma_swizzle = nullptr;
 #endif
 
 namespace {
@@ -25,8 +28,14 @@ constexpr Kernel row(const char* name, int min_sm, unsigned operands, Access acc
 const Kernel kKernels[] = {
     row("simt", 80, kHalf | bit(DType::f32), Access::any, false, kSimt, launch_simt,
         "8x8 register tiles on CUDA cores, any strides"),
+    row("wmma_naive", 80, kHalf, Access::contiguous, false, kWmmaNaive, launch_wmma_naive,
+        "one 16x16 WMMA tile a warp, fragments straight from global memory"),
     row("wmma_block", 80, kHalf, Access::contiguous, false, kWmmaBlock, launch_wmma_block,
         "128x128 WMMA block tiles, skewed shared memory"),
+    row("wmma_double_buffer", 80, kHalf, Access::contiguous, false, kWmmaDoubleBuffer, launch_wmma_double_buffer,
+        "64x64 warp tiles; the next K tile is loaded into registers during the current one's product"),
+    row("wmma_kstage", 80, kHalf | kTf32, Access::contiguous, false, kWmmaKstage, launch_wmma_kstage,
+        "a ring of K tiles filled by cp.async, TF32"),
     row("mma_swizzle", 80, kHalf | kTf32, Access::aligned, true, kMmaSwizzle, launch_mma_swizzle,
         "ldmatrix and mma.sync on XOR-swizzled shared memory, multi-stage cp.async"),
 };

@@ -24,7 +24,7 @@ struct Instance {
 };
 
 constexpr unsigned bit(DType t) { return 1u << unsigned(t); }
-constexpr unsigned kTf32 = 1u << 3;  // fp32 operands rounded to TF32, where the caller allows it
+constexpr unsigned kTf32 = 1u << 3;  // fp32 operands too, rounded to TF32, for problems that allow it
 
 // One launch: what crosses from the planner to a kernel.
 struct Launch {

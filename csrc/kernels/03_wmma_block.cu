@@ -1,101 +1,65 @@
 // wmma_block: tensor cores through the WMMA API, one 128x128 block tile at a time.
 //
-// What changed from simt: warps multiply 16x16x16 fragments on tensor cores instead of scalars on CUDA cores.
-// Eight warps, 4 along M by 2 along N, each hold 2x4 accumulator fragments, a 32x64 warp tile. A and B pass through
-// shared memory in chunks of tile_k, in the order in which they lie in memory; a skew of 16 halves per row spreads the
-// rows of a fragment over the banks. Accumulators pass through shared memory too, so that C is read and D is
-// written in whole 16-byte pieces of a row. Blocks are persistent: each walks over the tiles with a grid stride.
+// What changed from wmma_naive: warps share what they load, so that an element of A or B comes from global memory once
+// per block tile, not once per fragment, and a fragment serves several products while it is in registers. Eight warps,
+// 4 along M by 2 along N, each hold 2x4 accumulator fragments, a 32x64 warp tile. A and B pass through shared memory in
+// chunks of tile_k, in the order in which they lie in memory; a skew of 16 halves per row spreads the rows of a
+// fragment over the banks. Accumulators pass through shared memory too, so that C is read and D is written in whole
+// 16-byte pieces of a row. Two blocks share an SM and hide each other's latencies; the 128 registers that leaves a
+// thread are all in use, and unrolling the loop over a K tile would spill. Blocks are persistent: each walks over the
+// tiles with a grid stride.
+// measured gain: see bench/results/ladder
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o wmma_block.cubin csrc/kernels/03_wmma_block.cu
 // Run:   python -m bench.sweep --kernel wmma_block
-#include <mma.h>
-
 #include "../gemm/instances.h"
-#include "../tile/epilogue.cuh"
 #include "../tile/launch.h"
 #include "../tile/operand.cuh"
+#include "../tile/wmma.cuh"
 
 namespace tc {
 namespace {
 
-namespace wmma = nvcuda::wmma;
-
 constexpr int BLK_M = 128, BLK_N = 128, THREADS = 256;
-constexpr int WARPS_N = 2, FRAGS_M = 2, FRAGS_N = 4, FRAG = 16;
-constexpr int WARP_M = FRAGS_M * FRAG, WARP_N = FRAGS_N * FRAG;
-constexpr int D_PITCH = BLK_N + 8;  // floats; 8 more than a row spread the rows of an accumulator over the banks
+constexpr int WARPS_N = 2, FRAGS_M = 2, FRAGS_N = 4;
+constexpr int WARP_M = FRAGS_M * kFrag, WARP_N = FRAGS_N * kFrag;
 
 template <int I, typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(THREADS, kWmmaBlock[I].blocks_per_sm) void wmma_block(const Problem p, const Wide wide) {
   constexpr int BLK_K = kWmmaBlock[I].tile_k;
   using ATile = PaddedTile<T, BLK_M, BLK_K, A_K_CONTIGUOUS, kSkew, THREADS>;
   using BTile = PaddedTile<T, BLK_N, BLK_K, B_K_CONTIGUOUS, kSkew, THREADS>;
-  using AFragment = wmma::fragment<wmma::matrix_a, FRAG, FRAG, FRAG, T,
-                                   std::conditional_t<A_K_CONTIGUOUS, wmma::row_major, wmma::col_major>>;
-  using BFragment = wmma::fragment<wmma::matrix_b, FRAG, FRAG, FRAG, T,
-                                   std::conditional_t<B_K_CONTIGUOUS, wmma::col_major, wmma::row_major>>;
+  using Warp = WarpTile<T, A_K_CONTIGUOUS, B_K_CONTIGUOUS, FRAGS_M, FRAGS_N>;
+  static_assert(THREADS / 32 * Warp::STAGING * int(sizeof(float)) <= kWmmaBlock[I].smem_bytes);
 
   // ---- prologue ----
   extern __shared__ __align__(128) char smem[];
-  T* const smem_a = reinterpret_cast<T*>(smem);                      // (BLK_M, BLK_K + skew) or (BLK_K, BLK_M + skew)
-  T* const smem_b = smem_a + ATile::SIZE;            // (BLK_N, BLK_K + skew) or (BLK_K, BLK_N + skew)
-  float* const smem_d = reinterpret_cast<float*>(smem);              // (PASS_M, D_PITCH), once the operands are used up
-  constexpr int PASS_M = kWmmaBlock[I].smem_bytes / int(sizeof(float)) / D_PITCH >= BLK_M ? BLK_M : BLK_M / 2;
-  static_assert(PASS_M * D_PITCH * int(sizeof(float)) <= kWmmaBlock[I].smem_bytes);
+  T* const smem_a = reinterpret_cast<T*>(smem);       // (BLK_M, BLK_K + skew) or (BLK_K, BLK_M + skew)
+  T* const smem_b = smem_a + ATile::SIZE;             // (BLK_N, BLK_K + skew) or (BLK_K, BLK_N + skew)
+  const int warp = threadIdx.x / 32, warp_m = warp / WARPS_N * WARP_M, warp_n = warp % WARPS_N * WARP_N;
+  float* const staging = reinterpret_cast<float*>(smem) + warp * Warp::STAGING;  // (16, WARP_N + 8), after the operands
 
-  const int warp_m = threadIdx.x / 32 / WARPS_N * WARP_M, warp_n = threadIdx.x / 32 % WARPS_N * WARP_N;
-  const int64_t lda = A_K_CONTIGUOUS ? p.a.row : p.a.col, ldb = B_K_CONTIGUOUS ? p.b.col : p.b.row;
+  const Operand a = ATile::a_of(p, wide.a);           // (M, K)
+  const Operand b = BTile::b_of(p, wide.b);           // (N, K)
   const int64_t tiles_n = (p.n + BLK_N - 1) / BLK_N, tiles = (p.m + BLK_M - 1) / BLK_M * tiles_n;
 
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const int64_t m0 = tile / tiles_n * BLK_M, n0 = tile % tiles_n * BLK_N;
-    wmma::fragment<wmma::accumulator, FRAG, FRAG, FRAG, float> acc[FRAGS_M][FRAGS_N];
-#pragma unroll
-    for (int i = 0; i < FRAGS_M; ++i)
-#pragma unroll
-      for (int j = 0; j < FRAGS_N; ++j) wmma::fill_fragment(acc[i][j], 0.f);
+    Warp product;                                     // (WARP_M, WARP_N)
+    product.clear();
 
     // ---- main loop ----
     for (int64_t k0 = 0; k0 < p.k; k0 += BLK_K) {
-      ATile::fill(smem_a, p.a, lda, m0, k0, p.m, p.k, wide.a);
-      BTile::fill(smem_b, p.b, ldb, n0, k0, p.n, p.k, wide.b);
+      ATile::fill(smem_a, a, m0, k0);
+      BTile::fill(smem_b, b, n0, k0);
       __syncthreads();
-#pragma unroll 2
-      for (int k = 0; k < BLK_K; k += FRAG) {
-        AFragment a[FRAGS_M];
-#pragma unroll
-        for (int i = 0; i < FRAGS_M; ++i)
-          wmma::load_matrix_sync(a[i], ATile::fragment(smem_a, warp_m + i * FRAG, k), ATile::PITCH);
-#pragma unroll
-        for (int j = 0; j < FRAGS_N; ++j) {
-          BFragment b;
-          wmma::load_matrix_sync(b, BTile::fragment(smem_b, warp_n + j * FRAG, k), BTile::PITCH);
-#pragma unroll
-          for (int i = 0; i < FRAGS_M; ++i) wmma::mma_sync(acc[i][j], a[i], b, acc[i][j]);
-        }
-      }
+      product.template multiply<ATile, BTile, BLK_K, 1>(smem_a, smem_b, warp_m, warp_n);
       __syncthreads();
     }
 
     // ---- epilogue ----
-    for (int pass = 0; pass < BLK_M; pass += PASS_M) {
-      if (warp_m >= pass && warp_m < pass + PASS_M) {
-#pragma unroll
-        for (int i = 0; i < FRAGS_M; ++i)
-#pragma unroll
-          for (int j = 0; j < FRAGS_N; ++j)
-            wmma::store_matrix_sync(smem_d + (warp_m - pass + i * FRAG) * D_PITCH + warp_n + j * FRAG, acc[i][j],
-                                    D_PITCH, wmma::mem_row_major);
-      }
-      __syncthreads();
-      constexpr int W = 8;
-      for (int c = threadIdx.x; c < PASS_M * BLK_N / W; c += THREADS) {
-        const int row = c / (BLK_N / W), col = c % (BLK_N / W) * W;
-        Vec<float, W> staged = *reinterpret_cast<const Vec<float, W>*>(smem_d + row * D_PITCH + col);
-        finish_run<T>(p, wide, m0 + pass + row, n0 + col, staged.x);
-      }
-      __syncthreads();
-    }
+    product.template finish<1>(p, wide, staging, m0 + warp_m, n0 + warp_n);
+    __syncthreads();  // the next tile's operands lie where other warps still stage this one
   }
 }
 

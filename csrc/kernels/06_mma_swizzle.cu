@@ -52,32 +52,35 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
     const TileIndex tile = tile_at<8>(work % tiles, tiles_m, tiles_n);
     const int64_t m0 = int64_t(tile.m) * BLK_M, n0 = int64_t(tile.n) * BLK_N, k0 = int64_t(first) * BLK_K;
 
-    ATile a_tile(p.a, lda, m0, p.m, k0);
-    BTile b_tile(p.b, ldb, n0, p.n, k0);
-    // K tile t of the share into a stage. A group per call, empty past the end, so that "all but the newest STAGES - 2
-    // groups" always names the tile that is needed next.
-    const auto load = [&](int t, int stage) {
+    const ATile a_tile(p.a, lda, m0, p.m, k0);
+    const BTile b_tile(p.b, ldb, n0, p.n, k0);
+    // Part `part` of K tile t of the share, into a stage. A group per tile, empty past the end, so that "all but the newest
+    // STAGES - 2 groups" always names the tile that is needed next.
+    const auto load = [&](int t, int stage, auto parts, int part) {
+      constexpr int PARTS = decltype(parts)::value;
       if (t < count) {
         const uint32_t at = stages + stage * STAGE_BYTES;
         const int k_left = t == until_cut ? k_last : BLK_K;
-        a_tile.load(at, k_left);
-        b_tile.load(at + ATile::BYTES, k_left);
+        a_tile.template load<PARTS>(at, t, k_left, part);
+        b_tile.template load<PARTS>(at + ATile::BYTES, t, k_left, part);
       }
-      cp_async_commit();
+      if (part == PARTS - 1) cp_async_commit();
     };
 #pragma unroll
-    for (int t = 0; t < STAGES - 1; ++t) load(t, t);
+    for (int t = 0; t < STAGES - 1; ++t) load(t, t, std::integral_constant<int, 1>(), 0);
 
     float acc[MMAS_M][MMAS_N][4] = {};
     uint32_t a[MMAS_M][4], b[2][MMAS_N / 2][4];  // b: this k-step's and the next; a[i] is refilled once row i is done
+    const uint32_t a_lane = a_lane_offset<ATile, T, A_K_CONTIGUOUS>(warp_m, lane);
+    const uint32_t b_lane = b_lane_offset<BTile, T, B_K_CONTIGUOUS>(warp_n, lane);
     const auto load_a = [&](int i, int stage, int step) {
-      load_a_fragment<ATile, T, A_K_CONTIGUOUS>(a[i], stages + stage * STAGE_BYTES, warp_m + i * 16, step * MMA_K, lane);
+      load_fragment<T, A_K_CONTIGUOUS>(a[i], ATile::address(stages + stage * STAGE_BYTES, a_lane, i, step));
     };
     const auto load_b = [&](int buffer, int stage, int step) {
-      const uint32_t b_tile = stages + stage * STAGE_BYTES + ATile::BYTES;
 #pragma unroll
       for (int j = 0; j < MMAS_N / 2; ++j)
-        load_b_fragments<BTile, T, B_K_CONTIGUOUS>(b[buffer][j], b_tile, warp_n + j * 16, step * MMA_K, lane);
+        load_fragment<T, B_K_CONTIGUOUS>(
+            b[buffer][j], BTile::address(stages + stage * STAGE_BYTES + ATile::BYTES, b_lane, j, step));
     };
     cp_async_wait<STAGES - 2>();
     __syncthreads();
@@ -92,13 +95,13 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
     for (int t = 0; t < count; ++t) {
 #pragma unroll
       for (int step = 0; step < STEPS; ++step) {
+        load(t + STAGES - 1, stage == 0 ? STAGES - 1 : stage - 1, std::integral_constant<int, STEPS>(), step);
         if (step == STEPS - 1) {  // the next fragments come from the next stage; the barrier also frees this one
           cp_async_wait<STAGES - 2>();
           __syncthreads();
           stage = stage + 1 == STAGES ? 0 : stage + 1;
         }
         load_b((step + 1) % 2, stage, (step + 1) % STEPS);
-        if (step == 0) load(t + STAGES - 1, stage == 0 ? STAGES - 1 : stage - 1);
 #pragma unroll
         for (int i = 0; i < MMAS_M; ++i) {
 #pragma unroll
@@ -136,7 +139,9 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
       for (int c = lane; c < PASS_M * PER_ROW; c += 32) {
         const int row = c / PER_ROW, col = c % PER_ROW * W;
         Vec<float, W> run = *reinterpret_cast<const Vec<float, W>*>(&staged[row * D_PITCH + col]);
-        finish_run<T>(p, wide, m0 + warp_m + pass + row, n0 + warp_n + col, run.x, split * p.m * p.n);
+        float c_run[W];
+        read_c<T>(p, wide, m0 + warp_m + pass + row, n0 + warp_n + col, c_run);
+        finish_run<T>(p, wide, m0 + warp_m + pass + row, n0 + warp_n + col, run.x, c_run, split * p.m * p.n);
       }
       __syncwarp();
     }

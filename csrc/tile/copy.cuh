@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "async.cuh"
+
 namespace tc {
 
 // W consecutive elements, moved in as few instructions as 16-byte accesses allow.
@@ -11,36 +13,105 @@ struct alignas(sizeof(T) * W < 16 ? sizeof(T) * W : 16) Vec {
   T x[W];
 };
 
-// Copies LINES contiguous lines of EXTENT elements into shared memory, (LINES, PITCH), by a block of THREADS, 16 bytes
-// a thread at a time. Lines and elements beyond `lines` and `extent` become zeros. `wide`: every line starts at a
-// 16-byte boundary. Whole tiles issue all of a thread's loads before its first store; tiles that are cut off or
-// misaligned go piece by piece, which keeps the registers of that rarer path out of the main loop.
+// How THREADS threads share LINES contiguous lines of EXTENT elements: 16-byte pieces, a thread's own STEP lines apart.
+template <int LINES, int EXTENT, int THREADS, typename T>
+struct Pieces {
+  static constexpr int W = 16 / sizeof(T), PER_LINE = EXTENT / W, STEP = THREADS / PER_LINE, COUNT = LINES / STEP;
+  static_assert(THREADS % PER_LINE == 0 && LINES % STEP == 0);
+  const int line, col;  // of the thread's first piece
+  __device__ explicit Pieces(int thread) : line(thread / PER_LINE), col(thread % PER_LINE * W) {}
+  // How many elements of piece i exist; negative past the end of a line.
+  __device__ int left(int i, int lines, int extent) const { return line + i * STEP < lines ? extent - col : 0; }
+};
+
+// 16 bytes from `source`, of which `left` elements exist, with zeros after them. `aligned`: source is a multiple of 16.
 // Reads use the read-only path: no operand aliases what a kernel writes.
+template <typename T>
+__device__ __forceinline__ uint4 load_piece(const T* source, int left, bool aligned) {
+  constexpr int W = 16 / sizeof(T);
+  if (aligned && left >= W) return __ldg(reinterpret_cast<const uint4*>(source));
+  Vec<T, W> v;
+#pragma unroll
+  for (int e = 0; e < W; ++e) v.x[e] = e < left ? __ldg(source + e) : T{};
+  return *reinterpret_cast<const uint4*>(&v);
+}
+
+// A thread's share of a tile on its way through registers, so that work can come between the loads and the stores.
+// Lines and elements beyond `lines` and `extent` become zeros. `wide`: every line starts at a 16-byte boundary.
 template <int LINES, int EXTENT, int PITCH, int THREADS, typename T>
-__device__ __forceinline__ void copy_tile(T* smem, const T* gmem, int64_t leading, int lines, int extent, bool wide) {
-  constexpr int W = 16 / sizeof(T), PER_LINE = EXTENT / W, STEP = THREADS / PER_LINE, PIECES = LINES / STEP;
-  static_assert(THREADS % PER_LINE == 0 && LINES % STEP == 0 && PITCH % W == 0);
-  const int line = threadIdx.x / PER_LINE, col = threadIdx.x % PER_LINE * W;  // a thread's pieces lie STEP lines apart
-  const T* source = gmem + line * leading + col;
-  T* target = smem + line * PITCH + col;
+struct TileRegisters {
+  using Share = Pieces<LINES, EXTENT, THREADS, T>;
+  uint4 piece[Share::COUNT];
+
+  __device__ __forceinline__ void fetch(const T* gmem, int64_t leading, int lines, int extent, bool wide,
+                                        int thread = threadIdx.x) {
+    const Share share(thread);
+    const T* source = gmem + share.line * leading + share.col;
+    if (wide && lines >= LINES && extent >= EXTENT) {
+#pragma unroll
+      for (int i = 0; i < Share::COUNT; ++i)
+        piece[i] = __ldg(reinterpret_cast<const uint4*>(source + i * Share::STEP * leading));
+    } else {
+#pragma unroll
+      for (int i = 0; i < Share::COUNT; ++i)
+        piece[i] = load_piece(source + i * Share::STEP * leading, share.left(i, lines, extent), wide);
+    }
+  }
+
+  __device__ __forceinline__ void store(T* smem, int thread = threadIdx.x) const {
+    static_assert(PITCH % Share::W == 0);
+    const Share share(thread);
+    T* target = smem + share.line * PITCH + share.col;
+#pragma unroll
+    for (int i = 0; i < Share::COUNT; ++i) *reinterpret_cast<uint4*>(target + i * Share::STEP * PITCH) = piece[i];
+  }
+};
+
+// Copies a tile into shared memory, (LINES, PITCH). Whole tiles issue all of a thread's loads before its first store;
+// tiles that are cut off or misaligned go piece by piece, which keeps the registers of that rarer path out of the main
+// loop.
+template <int LINES, int EXTENT, int PITCH, int THREADS, typename T>
+__device__ __forceinline__ void copy_tile(T* smem, const T* gmem, int64_t leading, int lines, int extent, bool wide,
+                                          int thread = threadIdx.x) {
+  using Share = Pieces<LINES, EXTENT, THREADS, T>;
   if (wide && lines >= LINES && extent >= EXTENT) {
-    uint4 piece[PIECES];
-#pragma unroll
-    for (int i = 0; i < PIECES; ++i) piece[i] = __ldg(reinterpret_cast<const uint4*>(source + i * STEP * leading));
-#pragma unroll
-    for (int i = 0; i < PIECES; ++i) *reinterpret_cast<uint4*>(target + i * STEP * PITCH) = piece[i];
+    TileRegisters<LINES, EXTENT, PITCH, THREADS, T> registers;
+    registers.fetch(gmem, leading, LINES, EXTENT, true, thread);
+    registers.store(smem, thread);
     return;
   }
+  const Share share(thread);
+  const T* source = gmem + share.line * leading + share.col;
+  T* target = smem + share.line * PITCH + share.col;
 #pragma unroll 1
-  for (int i = 0; i < PIECES; ++i, source += STEP * leading, target += STEP * PITCH) {
-    const int left = line + i * STEP < lines ? extent - col : 0;
-    if (wide && left >= W) {
-      *reinterpret_cast<uint4*>(target) = __ldg(reinterpret_cast<const uint4*>(source));
-    } else {
-      Vec<T, W> v;
+  for (int i = 0; i < Share::COUNT; ++i, source += Share::STEP * leading, target += Share::STEP * PITCH)
+    *reinterpret_cast<uint4*>(target) = load_piece(source, share.left(i, lines, extent), wide);
+}
+
+// The same by cp.async: the copy counts as done once the caller has waited for its group. Misaligned operands, which
+// cp.async cannot read, are stored before this returns.
+template <int LINES, int EXTENT, int PITCH, int THREADS, typename T>
+__device__ __forceinline__ void copy_tile_async(T* smem, const T* gmem, int64_t leading, int lines, int extent,
+                                                bool wide) {
+  using Share = Pieces<LINES, EXTENT, THREADS, T>;
+  const Share share(threadIdx.x);
+  const T* source = gmem + share.line * leading + share.col;
+  T* target = smem + share.line * PITCH + share.col;
+  if (!wide) {
+    TileRegisters<LINES, EXTENT, PITCH, THREADS, T> registers;
+    registers.fetch(gmem, leading, lines, extent, false);
+    registers.store(smem);
+  } else if (lines >= LINES && extent >= EXTENT) {
 #pragma unroll
-      for (int e = 0; e < W; ++e) v.x[e] = e < left ? __ldg(source + e) : T{};
-      *reinterpret_cast<Vec<T, W>*>(target) = v;
+    for (int i = 0; i < Share::COUNT; ++i)
+      cp_async_16(smem_address(target + i * Share::STEP * PITCH), source + i * Share::STEP * leading, 16);
+  } else {
+#pragma unroll
+    for (int i = 0; i < Share::COUNT; ++i) {
+      const int left = max(0, min(Share::W, share.left(i, lines, extent)));
+      // A piece that does not exist reads nothing, but its address has to be a valid one.
+      cp_async_16(smem_address(target + i * Share::STEP * PITCH), left ? source + i * Share::STEP * leading : gmem,
+                  left * int(sizeof(T)));
     }
   }
 }

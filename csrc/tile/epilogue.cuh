@@ -68,23 +68,43 @@ inline Wide wide_accesses(const Problem& p) {
           order_of(p.d) == Order::row_major && alignment(p.d, p.m, p.n) == 16};
 }
 
+// How many of the W elements from (i, j) on lie in D.
+template <int W>
+__device__ __forceinline__ int count_in(const Problem& p, int64_t i, int64_t j) {
+  return i < p.m && j < p.n ? int(min(int64_t(W), p.n - j)) : 0;
+}
+
+// C for finish_run, as fp32. C and D hold T, the operands' dtype, or fp32.
+template <typename T, int W>
+__device__ __forceinline__ void read_c(const Problem& p, const Wide& wide, int64_t i, int64_t j, float (&c)[W]) {
+  const int count = count_in<W>(p, i, j);
+#pragma unroll
+  for (int e = 0; e < W; ++e) c[e] = 0.f;
+  if (!count || !p.c.data) return;
+  if (p.c.dtype == DType::f32) load_run<float>(p.c, i, j, count, wide.c, c);
+  else load_run<T>(p.c, i, j, count, wide.c, c);
+}
+
 // D = alpha * product + beta * C for the W elements of row i from column j on, cut off at the matrix's edge.
-// C and D hold T, the operands' dtype, or fp32. C is read before D is written, so that D may be C itself. D begins `d_offset`
-// elements into p.d: the part of a split K.
+// D begins `d_offset` elements into p.d: the part of a split K.
 template <typename T, int W>
 __device__ __forceinline__ void finish_run(const Problem& p, const Wide& wide, int64_t i, int64_t j,
-                                           float (&product)[W], int64_t d_offset = 0) {
-  if (i >= p.m || j >= p.n) return;
-  const int count = int(min(int64_t(W), p.n - j));
-  float c[W] = {};
-  if (p.c.data) {
-    if (p.c.dtype == DType::f32) load_run<float>(p.c, i, j, count, wide.c, c);
-    else load_run<T>(p.c, i, j, count, wide.c, c);
-  }
+                                           float (&product)[W], const float (&c)[W], int64_t d_offset) {
+  const int count = count_in<W>(p, i, j);
+  if (!count) return;
 #pragma unroll
   for (int e = 0; e < W; ++e) product[e] = combine(product[e], p.alpha, c[e], p.beta);
   if (p.d.dtype == DType::f32) store_run<float>(p.d, i, j, count, wide.d, product, d_offset);
   else store_run<T>(p.d, i, j, count, wide.d, product, d_offset);
+}
+
+// Both: C is read before D is written, so that D may be C itself.
+template <typename T, int W>
+__device__ __forceinline__ void finish_run(const Problem& p, const Wide& wide, int64_t i, int64_t j,
+                                           float (&product)[W]) {
+  float c[W];
+  read_c<T>(p, wide, i, j, c);
+  finish_run<T>(p, wide, i, j, product, c, 0);
 }
 
 }  // namespace tc

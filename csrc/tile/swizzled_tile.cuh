@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../gemm/problem.h"
+#include "async.cuh"
 #include "mma.cuh"
 #include "swizzle.h"
 
@@ -18,7 +19,7 @@ struct SwizzledTile {
   static_assert(THREADS % CHUNKS == 0 && LINES % STEP == 0 && STEP % 8 == 0, "all pieces share one swizzle");
   static_assert(K_CONTIGUOUS || sizeof(T) == 2, "ldmatrix.trans transposes 16-bit elements only");
 
-  const T* source;  // this thread's first chunk of the next tile
+  const T* source;  // this thread's first chunk
   int64_t leading;
   int outer_left;   // rows of A or columns of B from the tile's first on
 
@@ -31,45 +32,54 @@ struct SwizzledTile {
                                                            : (k0 + line()) * leading + outer0 + col());
   }
 
-  // Starts copying the next tile; what lies beyond outer_left and k_left becomes zeros.
-  __device__ void load(uint32_t smem, int k_left) {
+  // Starts copying the PART-th of PARTS equal parts of tile `t` of this share; what lies beyond outer_left and k_left becomes
+  // zeros. In parts, so that the copies of a tile can be spread over the products of another.
+  template <int PARTS>
+  __device__ void load(uint32_t smem, int t, int k_left, int part) const {
+    static_assert(PIECES % PARTS == 0);
     const int lines = K_CONTIGUOUS ? outer_left : k_left, extent = K_CONTIGUOUS ? k_left : outer_left;
     const int bytes = max(0, min(W, extent - col())) * int(sizeof(T));
     const uint32_t target = smem + sizeof(T) * swizzled_offset(line(), col(), EXTENT, sizeof(T));
-    const T* piece = source;  // stepped, not indexed: eight 64-bit offsets would cost sixteen registers
+    const T* const first = source + int64_t(t) * (K_CONTIGUOUS ? BLK_K : BLK_K * leading);
 #pragma unroll
-    for (int i = 0; i < PIECES; ++i, piece += STEP * leading)
-      cp_async_16(target + i * STEP * EXTENT * sizeof(T), piece, line() + i * STEP < lines ? bytes : 0);
-    source += K_CONTIGUOUS ? BLK_K : BLK_K * leading;
+    for (int i = part * (PIECES / PARTS); i < (part + 1) * (PIECES / PARTS); ++i)
+      cp_async_16(target + i * STEP * EXTENT * sizeof(T), first + i * STEP * leading,
+                  line() + i * STEP < lines ? bytes : 0);
   }
 
-  // The chunk that lane `lane` names for ldmatrix: row `row` (of MN) and 8-element, 16-byte chunk `k_chunk` of K.
-  static __device__ uint32_t address(uint32_t smem, int mn, int k) {
-    const int line = K_CONTIGUOUS ? mn : k, col = K_CONTIGUOUS ? k : mn;
-    return smem + sizeof(T) * swizzled_offset(line, col, EXTENT, sizeof(T));
+  // Fragments are 16 elements of MN by 32 bytes of K. `lane_offset` is where this lane's ldmatrix row begins in the fragment
+  // at (mn, 0); the one `block` fragments further along MN and `step` along K is then an XOR and an addition away, because
+  // the swizzle only permutes chunks and a fragment spans two of them.
+  static __device__ uint32_t lane_offset(int mn, int k) {
+    return sizeof(T) * swizzled_offset(K_CONTIGUOUS ? mn : k, K_CONTIGUOUS ? k : mn, EXTENT, sizeof(T));
+  }
+  static __device__ uint32_t address(uint32_t smem, uint32_t lane_offset, int block, int step) {
+    constexpr int SIXTEEN_LINES = 16 * EXTENT * int(sizeof(T));
+    return smem + (lane_offset ^ ((K_CONTIGUOUS ? step : block) * 32)) + (K_CONTIGUOUS ? block : step) * SIXTEEN_LINES;
   }
 };
 
-// The 16x(32 bytes) fragment of A at (m, k), from the four 8x8 matrices (m, k), (m + 8, k), (m, k + half), (m + 8, k + half).
+// ldmatrix rows of a fragment of A, 16 rows by 32 bytes of K: matrices (m, k), (m + 8, k), (m, k + 16 bytes), (m + 8, k + 16 bytes).
 template <typename Tile, typename T, bool K_CONTIGUOUS>
-__device__ __forceinline__ void load_a_fragment(uint32_t (&a)[4], uint32_t smem, int m, int k, int lane) {
-  constexpr int HALF = kChunk / int(sizeof(T));
-  if constexpr (K_CONTIGUOUS) ldmatrix_x4(a, Tile::address(smem, m + lane % 16, k + lane / 16 * HALF));
-  else ldmatrix_x4_trans(a, Tile::address(smem, m + lane / 8 % 2 * 8, k + lane % 8 + lane / 16 * 8));
-  if constexpr (sizeof(T) == 4)
-#pragma unroll
-    for (uint32_t& x : a) x = to_tf32(x);
+__device__ __forceinline__ uint32_t a_lane_offset(int m, int lane) {
+  return K_CONTIGUOUS ? Tile::lane_offset(m + lane % 16, lane / 16 * Tile::W)
+                      : Tile::lane_offset(m + lane / 8 % 2 * 8, lane % 8 + lane / 16 * 8);
 }
 
-// Two fragments of B, (32 bytes)x8 each, at columns n and n + 8: b[0], b[1] and b[2], b[3].
+// Two fragments of B, columns n and n + 8: matrices (n, k), (n, k + 16 bytes), (n + 8, k), (n + 8, k + 16 bytes).
 template <typename Tile, typename T, bool K_CONTIGUOUS>
-__device__ __forceinline__ void load_b_fragments(uint32_t (&b)[4], uint32_t smem, int n, int k, int lane) {
-  constexpr int HALF = kChunk / int(sizeof(T));
-  if constexpr (K_CONTIGUOUS) ldmatrix_x4(b, Tile::address(smem, n + lane % 8 + lane / 16 * 8, k + lane / 8 % 2 * HALF));
-  else ldmatrix_x4_trans(b, Tile::address(smem, n + lane / 16 * 8, k + lane % 16));
+__device__ __forceinline__ uint32_t b_lane_offset(int n, int lane) {
+  return K_CONTIGUOUS ? Tile::lane_offset(n + lane % 8 + lane / 16 * 8, lane / 8 % 2 * Tile::W)
+                      : Tile::lane_offset(n + lane / 16 * 8, lane % 16);
+}
+
+template <typename T, bool K_CONTIGUOUS>
+__device__ __forceinline__ void load_fragment(uint32_t (&r)[4], uint32_t address) {
+  if constexpr (K_CONTIGUOUS) ldmatrix_x4(r, address);
+  else ldmatrix_x4_trans(r, address);
   if constexpr (sizeof(T) == 4)
 #pragma unroll
-    for (uint32_t& x : b) x = to_tf32(x);
+    for (uint32_t& x : r) x = to_tf32(x);
 }
 
 }  // namespace tc

@@ -1,0 +1,103 @@
+// wmma_naive: tensor cores through the WMMA API, one 16x16 tile of D per warp, nothing shared.
+//
+// What changed from simt: a warp multiplies 16x16x16 fragments on tensor cores instead of scalars on CUDA cores, and
+// loads them straight from global memory. Every 16 of K costs a warp 1 KB of loads for 8192 flops, which only the
+// caches make bearable: this is the rung that shows why the next one shares tiles. WMMA reads a fragment in place only
+// from a 32-byte boundary, with lines a multiple of 16 bytes and at least a fragment apart; fragments that are cut off
+// or misaligned are copied, zero-filled, into 1 KB of shared memory of the warp's own. Eight warps, 4 along M by 2
+// along N, make a block, so that L1 serves each fragment of A twice and of B four times; no block barrier is needed.
+// measured gain: see bench/results/ladder
+//
+// Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o wmma_naive.cubin csrc/kernels/02_wmma_naive.cu
+// Run:   python -m bench.sweep --kernel wmma_naive
+#include "../gemm/instances.h"
+#include "../tile/launch.h"
+#include "../tile/operand.cuh"
+#include "../tile/wmma.cuh"
+
+namespace tc {
+namespace {
+
+constexpr int BLK_M = 64, BLK_N = 32, THREADS = 256, WARPS_N = BLK_N / kFrag;
+
+// Whether WMMA may read whole fragments of x in place. Its leading dimension is a 32-bit number.
+bool readable_in_place(const Matrix& x) {
+  const int64_t leading = order_of(x) == Order::row_major ? x.row : x.col;
+  return reinterpret_cast<uintptr_t>(x.data) % 32 == 0 && leading % 8 == 0 && leading >= kFrag && leading < 1 << 26;
+}
+
+// Loads the fragment of X at (outer0, k0), through smem where it cannot be read in place.
+template <typename Tile, typename Fragment, typename T>
+__device__ __forceinline__ void load_or_stage(Fragment& fragment, T* smem, const Operand& x, int64_t outer0, int64_t k0,
+                                              bool in_place) {
+  if (in_place && outer0 + kFrag <= x.outer && k0 + kFrag <= x.k) {
+    load_fragment(fragment, Tile::at(x, outer0, k0), unsigned(x.leading));
+  } else {
+    __syncwarp();  // the last fragment staged here has been read
+    Tile::fill(smem, x, outer0, k0, threadIdx.x % 32);
+    __syncwarp();
+    load_fragment(fragment, smem, Tile::PITCH);
+  }
+}
+
+template <typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
+__global__ __launch_bounds__(THREADS, kWmmaNaive[0].blocks_per_sm) void wmma_naive(const Problem p, const Wide wide,
+                                                                                   const bool a_in_place,
+                                                                                   const bool b_in_place) {
+  using ATile = PaddedTile<T, kFrag, kFrag, A_K_CONTIGUOUS, 0, 32>;
+  using BTile = PaddedTile<T, kFrag, kFrag, B_K_CONTIGUOUS, 0, 32>;
+  using Warp = WarpTile<T, A_K_CONTIGUOUS, B_K_CONTIGUOUS, 1, 1>;
+  static_assert(THREADS / 32 * Warp::STAGING * int(sizeof(float)) == kWmmaNaive[0].smem_bytes);
+  static_assert((ATile::SIZE + BTile::SIZE) * sizeof(T) <= Warp::STAGING * sizeof(float));
+
+  // ---- prologue ----
+  extern __shared__ __align__(128) char smem[];
+  const int warp = threadIdx.x / 32, warp_m = warp / WARPS_N * kFrag, warp_n = warp % WARPS_N * kFrag;
+  float* const staging = reinterpret_cast<float*>(smem) + warp * Warp::STAGING;  // (16, 24), for the accumulator
+  T* const smem_a = reinterpret_cast<T*>(staging);    // (16, 16), before that
+  T* const smem_b = smem_a + ATile::SIZE;             // (16, 16)
+
+  const Operand a = ATile::a_of(p, wide.a);           // (M, K)
+  const Operand b = BTile::b_of(p, wide.b);           // (N, K)
+  const int64_t tiles_n = (p.n + BLK_N - 1) / BLK_N, tiles = (p.m + BLK_M - 1) / BLK_M * tiles_n;
+
+  for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const int64_t m0 = tile / tiles_n * BLK_M + warp_m, n0 = tile % tiles_n * BLK_N + warp_n;
+    if (m0 >= p.m || n0 >= p.n) continue;
+    Warp product;                                     // (16, 16)
+    product.clear();
+
+    // ---- main loop ----
+    for (int64_t k0 = 0; k0 < p.k; k0 += kFrag) {
+      typename Warp::F::A a_fragment;                 // (16, 16)
+      typename Warp::F::B b_fragment;                 // (16, 16)
+      load_or_stage<ATile>(a_fragment, smem_a, a, m0, k0, a_in_place);
+      load_or_stage<BTile>(b_fragment, smem_b, b, n0, k0, b_in_place);
+      wmma::mma_sync(product.acc[0][0], a_fragment, b_fragment, product.acc[0][0]);
+    }
+
+    // ---- epilogue ----
+    __syncwarp();  // the last staged fragments have been read; the accumulator goes where they lay
+    product.template finish<1>(p, wide, staging, m0, n0);
+  }
+}
+
+template <typename T>
+Status launch_dtype(const Launch& call) {
+  const Problem& p = call.problem;
+  const Wide wide = wide_accesses(p);
+  const bool a_in_place = readable_in_place(p.a), b_in_place = readable_in_place(p.b);
+  const bool a = order_of(p.a) == Order::row_major, b = order_of(p.b) == Order::col_major;
+  if (a && b) return launch<wmma_naive<T, true, true>>(call, p, wide, a_in_place, b_in_place);
+  if (a) return launch<wmma_naive<T, true, false>>(call, p, wide, a_in_place, b_in_place);
+  if (b) return launch<wmma_naive<T, false, true>>(call, p, wide, a_in_place, b_in_place);
+  return launch<wmma_naive<T, false, false>>(call, p, wide, a_in_place, b_in_place);
+}
+
+}  // namespace
+
+Status launch_wmma_naive(const Launch& call) {
+  return call.problem.a.dtype == DType::f16 ? launch_dtype<__half>(call) : launch_dtype<__nv_bfloat16>(call);
+}
+
+}  // namespace tc

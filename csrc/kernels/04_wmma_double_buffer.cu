@@ -1,0 +1,102 @@
+// wmma_double_buffer: 128x256 block tiles, the next K tile on its way while the current one is multiplied.
+//
+// What changed from wmma_block, where tensor cores wait for every K tile to arrive: shared memory holds two K tiles.
+// The loads of the next are issued into registers before the product of the current one and stored after it, so that
+// the product covers their latency, and one barrier a K tile is enough. Eight warps, 2 along M by 4 along N, each hold
+// 4x4 fragments, a 64x64 warp tile: 128 accumulator registers, but 32 flops per byte read from shared memory where
+// 32x64 has 21. That leaves one block per SM. Rows are padded by 16 bytes, not 32: eight rows then start in eight
+// different bank groups, so ldmatrix reads them without conflicts. Tiles are walked in groups of eight rows, which
+// keeps operands in L2.
+// measured gain: see bench/results/ladder
+//
+// Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o wmma_dbuf.cubin csrc/kernels/04_wmma_double_buffer.cu
+// Run:   python -m bench.sweep --kernel wmma_double_buffer
+#include "../gemm/instances.h"
+#include "../tile/launch.h"
+#include "../tile/operand.cuh"
+#include "../tile/scheduler.cuh"
+#include "../tile/wmma.cuh"
+
+namespace tc {
+namespace {
+
+constexpr int BLK_M = 128, BLK_N = 256, BLK_K = 32, THREADS = 256;
+constexpr int WARPS_N = 4, FRAGS_M = 4, FRAGS_N = 4;
+constexpr int WARP_M = FRAGS_M * kFrag, WARP_N = FRAGS_N * kFrag;
+
+template <typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
+__global__ __launch_bounds__(THREADS, kWmmaDoubleBuffer[0].blocks_per_sm) void wmma_double_buffer(const Problem p,
+                                                                                                  const Wide wide) {
+  constexpr int PAD = kPadBytes / int(sizeof(T));
+  using ATile = PaddedTile<T, BLK_M, BLK_K, A_K_CONTIGUOUS, PAD, THREADS>;
+  using BTile = PaddedTile<T, BLK_N, BLK_K, B_K_CONTIGUOUS, PAD, THREADS>;
+  using Warp = WarpTile<T, A_K_CONTIGUOUS, B_K_CONTIGUOUS, FRAGS_M, FRAGS_N>;
+  constexpr int BUFFER = ATile::SIZE + BTile::SIZE;   // elements
+  static_assert(2 * BUFFER * int(sizeof(T)) <= kWmmaDoubleBuffer[0].smem_bytes);
+  static_assert(THREADS / 32 * Warp::STAGING * int(sizeof(float)) <= kWmmaDoubleBuffer[0].smem_bytes);
+
+  // ---- prologue ----
+  extern __shared__ __align__(128) char smem[];
+  T* const smem_a = reinterpret_cast<T*>(smem);       // (2, BUFFER), of it (BLK_M, BLK_K + pad) or (BLK_K, BLK_M + pad)
+  T* const smem_b = smem_a + ATile::SIZE;             // (2, BUFFER), of it (BLK_N, BLK_K + pad) or (BLK_K, BLK_N + pad)
+  const int warp = threadIdx.x / 32, warp_m = warp / WARPS_N * WARP_M, warp_n = warp % WARPS_N * WARP_N;
+  float* const staging = reinterpret_cast<float*>(smem) + warp * Warp::STAGING;  // (16, WARP_N + 8), after the operands
+
+  const Operand a = ATile::a_of(p, wide.a);           // (M, K)
+  const Operand b = BTile::b_of(p, wide.b);           // (N, K)
+  const int64_t tiles_m = (p.m + BLK_M - 1) / BLK_M, tiles_n = (p.n + BLK_N - 1) / BLK_N;
+
+  for (int64_t tile = blockIdx.x; tile < tiles_m * tiles_n; tile += gridDim.x) {
+    const TileIndex index = tile_at<8>(tile, tiles_m, tiles_n);
+    const int64_t m0 = index.m * BLK_M, n0 = index.n * BLK_N;
+    Warp product;                                     // (WARP_M, WARP_N)
+    product.clear();
+    typename ATile::Registers a_next;                 // this thread's 16-byte pieces of a tile of A
+    typename BTile::Registers b_next;                 // and of B
+    ATile::fetch(a_next, a, m0, 0);
+    BTile::fetch(b_next, b, n0, 0);
+    a_next.store(smem_a);
+    b_next.store(smem_b);
+    __syncthreads();
+
+    // ---- main loop ----
+    int current = 0;
+    for (int64_t k0 = 0; k0 < p.k; k0 += BLK_K) {
+      const bool more = k0 + BLK_K < p.k;
+      if (more) {
+        ATile::fetch(a_next, a, m0, k0 + BLK_K);
+        BTile::fetch(b_next, b, n0, k0 + BLK_K);
+      }
+      product.template multiply<ATile, BTile, BLK_K, 2>(smem_a + current, smem_b + current, warp_m, warp_n);
+      current = BUFFER - current;
+      if (more) {  // into the buffer that every warp finished reading before the last barrier
+        a_next.store(smem_a + current);
+        b_next.store(smem_b + current);
+      }
+      __syncthreads();
+    }
+
+    // ---- epilogue ----
+    product.template finish<4>(p, wide, staging, m0 + warp_m, n0 + warp_n);
+    __syncthreads();  // the next tile's operands lie where other warps still stage this one
+  }
+}
+
+template <typename T>
+Status launch_dtype(const Launch& call) {
+  const Problem& p = call.problem;
+  const Wide wide = wide_accesses(p);
+  const bool a = order_of(p.a) == Order::row_major, b = order_of(p.b) == Order::col_major;
+  if (a && b) return launch<wmma_double_buffer<T, true, true>>(call, p, wide);
+  if (a) return launch<wmma_double_buffer<T, true, false>>(call, p, wide);
+  if (b) return launch<wmma_double_buffer<T, false, true>>(call, p, wide);
+  return launch<wmma_double_buffer<T, false, false>>(call, p, wide);
+}
+
+}  // namespace
+
+Status launch_wmma_double_buffer(const Launch& call) {
+  return call.problem.a.dtype == DType::f16 ? launch_dtype<__half>(call) : launch_dtype<__nv_bfloat16>(call);
+}
+
+}  // namespace tc

@@ -1,0 +1,115 @@
+// wmma_kstage: a ring of K_STAGE K tiles in shared memory, filled by cp.async; also TF32.
+//
+// What changed from wmma_double_buffer: its loads had to arrive within one product, and held 24 registers a thread
+// until then. cp.async goes from global to shared memory through no register, so K_STAGE - 1 tiles are under way at
+// once, one commit group each, and a tile has K_STAGE - 1 products' time to arrive. One barrier a K tile serves twice:
+// behind it, every thread's copies of the current tile have arrived, and the stage that the last product read is free
+// for the next load. Groups are committed even when empty, so that waiting for all but K_STAGE - 2 always means the
+// current tile. fp32 operands, if the caller allows TF32, take the same bytes with half as many elements of K in them.
+// Misaligned operands, which cp.async cannot read, go through registers.
+// measured gain: see bench/results/ladder
+//
+// Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o wmma_kstage.cubin csrc/kernels/05_wmma_kstage.cu
+// Run:   python -m bench.sweep --kernel wmma_kstage
+#include "../gemm/instances.h"
+#include "../tile/launch.h"
+#include "../tile/operand.cuh"
+#include "../tile/scheduler.cuh"
+#include "../tile/wmma.cuh"
+
+namespace tc {
+namespace {
+
+constexpr int BLK_M = 128, BLK_N = 256, THREADS = 256;
+constexpr int WARPS_N = 4, FRAGS_M = 4, FRAGS_N = 4;
+constexpr int WARP_M = FRAGS_M * kFrag, WARP_N = FRAGS_N * kFrag;
+
+template <int K_STAGE, typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
+__global__ __launch_bounds__(THREADS, 1) void wmma_kstage(const Problem p, const Wide wide) {
+  constexpr Instance INSTANCE = kWmmaKstage[K_STAGE - 2];
+  constexpr int BLK_K = INSTANCE.tile_k * 2 / int(sizeof(T)), PAD = kPadBytes / int(sizeof(T));
+  using ATile = PaddedTile<T, BLK_M, BLK_K, A_K_CONTIGUOUS, PAD, THREADS>;
+  using BTile = PaddedTile<T, BLK_N, BLK_K, B_K_CONTIGUOUS, PAD, THREADS>;
+  using Warp = WarpTile<T, A_K_CONTIGUOUS, B_K_CONTIGUOUS, FRAGS_M, FRAGS_N>;
+  constexpr int STAGE = ATile::SIZE + BTile::SIZE;    // elements
+  static_assert(INSTANCE.stages == K_STAGE && INSTANCE.blocks_per_sm == 1);
+  static_assert(K_STAGE * STAGE * int(sizeof(T)) <= INSTANCE.smem_bytes);
+  static_assert(THREADS / 32 * Warp::STAGING * int(sizeof(float)) <= INSTANCE.smem_bytes);
+
+  // ---- prologue ----
+  extern __shared__ __align__(128) char smem[];
+  T* const smem_a = reinterpret_cast<T*>(smem);  // (K_STAGE, STAGE), of it (BLK_M, BLK_K + pad) or (BLK_K, BLK_M + pad)
+  T* const smem_b = smem_a + ATile::SIZE;        // (K_STAGE, STAGE), of it (BLK_N, BLK_K + pad) or (BLK_K, BLK_N + pad)
+  const int warp = threadIdx.x / 32, warp_m = warp / WARPS_N * WARP_M, warp_n = warp % WARPS_N * WARP_N;
+  float* const staging = reinterpret_cast<float*>(smem) + warp * Warp::STAGING;  // (16, WARP_N + 8), after the operands
+
+  const Operand a = ATile::a_of(p, wide.a);      // (M, K)
+  const Operand b = BTile::b_of(p, wide.b);      // (N, K)
+  const int64_t tiles_m = (p.m + BLK_M - 1) / BLK_M, tiles_n = (p.n + BLK_N - 1) / BLK_N;
+
+  for (int64_t tile = blockIdx.x; tile < tiles_m * tiles_n; tile += gridDim.x) {
+    const TileIndex index = tile_at<8>(tile, tiles_m, tiles_n);
+    const int64_t m0 = index.m * BLK_M, n0 = index.n * BLK_N;
+    Warp product;                                // (WARP_M, WARP_N)
+    product.clear();
+    const auto load = [&](int stage, int64_t k0) {
+      if (k0 < p.k) {
+        ATile::fill_async(smem_a + stage * STAGE, a, m0, k0);
+        BTile::fill_async(smem_b + stage * STAGE, b, n0, k0);
+      }
+      cp_async_commit();
+    };
+#pragma unroll 1
+    for (int stage = 0; stage < K_STAGE - 1; ++stage) load(stage, stage * BLK_K);
+
+    // ---- main loop ----
+    int stage = 0, last = K_STAGE - 1;           // the stage to multiply, and the one that was multiplied last
+    for (int64_t k0 = 0; k0 < p.k; k0 += BLK_K) {
+      cp_async_wait<K_STAGE - 2>();
+      __syncthreads();
+      load(last, k0 + (K_STAGE - 1) * BLK_K);
+      product.template multiply<ATile, BTile, BLK_K, 2>(smem_a + stage * STAGE, smem_b + stage * STAGE, warp_m, warp_n);
+      last = stage;
+      stage = stage + 1 == K_STAGE ? 0 : stage + 1;
+    }
+
+    // ---- epilogue ----
+    cp_async_wait<0>();
+    __syncthreads();  // the slowest warp's operands lie where the others are about to stage
+    product.template finish<4>(p, wide, staging, m0 + warp_m, n0 + warp_n);
+    __syncthreads();  // the next tile's operands lie where other warps still stage this one
+  }
+}
+
+template <int K_STAGE, typename T>
+Status launch_dtype(const Launch& call) {
+  const Problem& p = call.problem;
+  const Wide wide = wide_accesses(p);
+  const bool a = order_of(p.a) == Order::row_major, b = order_of(p.b) == Order::col_major;
+  if (a && b) return launch<wmma_kstage<K_STAGE, T, true, true>>(call, p, wide);
+  if (a) return launch<wmma_kstage<K_STAGE, T, true, false>>(call, p, wide);
+  if (b) return launch<wmma_kstage<K_STAGE, T, false, true>>(call, p, wide);
+  return launch<wmma_kstage<K_STAGE, T, false, false>>(call, p, wide);
+}
+
+template <int K_STAGE>
+Status launch_stages(const Launch& call) {
+  switch (call.problem.a.dtype) {
+    case DType::f16: return launch_dtype<K_STAGE, __half>(call);
+    case DType::bf16: return launch_dtype<K_STAGE, __nv_bfloat16>(call);
+    default: return launch_dtype<K_STAGE, float>(call);
+  }
+}
+
+}  // namespace
+
+Status launch_wmma_kstage(const Launch& call) {
+  switch (call.tile.stages) {
+    case 2: return launch_stages<2>(call);
+    case 3: return launch_stages<3>(call);
+    case 4: return launch_stages<4>(call);
+    default: return launch_stages<5>(call);
+  }
+}
+
+}  // namespace tc

@@ -1,0 +1,25 @@
+// cp.async, one wrapper per instruction: copies from global to shared memory that pass through no register.
+#pragma once
+
+#include <cstdint>
+
+namespace tc {
+
+__device__ __forceinline__ uint32_t smem_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
+
+// 16 bytes, both addresses multiples of 16; only the first `bytes` are read, the rest of the 16 become zeros.
+// .cg keeps the copy out of L1, where a tile that is read once from shared memory on has no second reader.
+__device__ __forceinline__ void cp_async_16(uint32_t smem_dst, const void* gmem_src, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem_dst), "l"(gmem_src), "r"(bytes) : "memory");
+}
+
+// Closes a group over this thread's copies since the last one; a group may be empty.
+__device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Until at most N of this thread's groups, the youngest, are still under way.
+template <int N>
+__device__ __forceinline__ void cp_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+}  // namespace tc
