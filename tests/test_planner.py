@@ -36,14 +36,25 @@ def test_fp32_is_tf32_only_with_leave():
     reasons = {c.kernel: c.rejection for c in plan(case, allow_tf32=False).candidates}
     assert reasons["wmma_kstage"] == "fp32 operands need allow_tf32"
     assert reasons["wmma_block"] == "it does not multiply operands of this dtype"
-    assert plan(case, allow_tf32=True).kernel == "wmma_kstage"
+    assert reasons["mma_swizzle"] == "fp32 operands need allow_tf32"
+    assert plan(case, allow_tf32=True).kernel in TENSOR_CORES
 
 
-def test_an_operand_without_a_contiguous_direction_falls_to_simt():
-    result = plan(Case(256, 256, 256, a="strided"))
-    assert result.kernel == "simt"
-    reasons = {c.kernel: c.rejection for c in result.candidates}
-    assert reasons["simt"] is None and reasons["wmma_block"] == "an operand has no direction of stride 1"
+def test_an_operand_that_a_kernel_cannot_read_is_repacked_or_refused():
+    by_kernel = {c.kernel: c for c in plan(Case(256, 256, 256, a="strided")).candidates}
+    assert by_kernel["simt"].rejection is None
+    assert by_kernel["wmma_block"].rejection == "an operand has no direction of stride 1"
+    repacked = by_kernel["mma_swizzle"]
+    assert repacked.rejection is None and repacked.repack_a and not repacked.repack_b
+    assert repacked.workspace_bytes == 256 * 256 * 2
+
+
+def test_a_long_k_is_split_when_tiles_are_few():
+    split = [c for c in plan(Case(128, 128, 16384)).candidates if c.kernel == "mma_swizzle"]
+    assert max(c.splits for c in split) > 1
+    for c in split:
+        assert c.workspace_bytes == (c.splits * 128 * 128 * 4 if c.splits > 1 else 0)
+    assert all(c.splits == 1 for c in plan(Case(4096, 4096, 4096)).candidates)
 
 
 @pytest.mark.parametrize("layout", ("row", "col", "row_odd", "misaligned", "expanded"))
@@ -76,7 +87,8 @@ def test_a_column_major_result_is_planned_transposed():
 
 def test_printing_shows_the_pick_and_every_reason():
     text = str(plan(Case(256, 256, 256, a="strided")))
-    assert text.startswith("-> simt") and "predicted" in text and "no direction of stride 1" in text
+    assert text.startswith("-> mma_swizzle") and "predicted" in text and "A repacked" in text
+    assert "no direction of stride 1" in text
 
 
 def test_meta_tensors_can_be_planned():

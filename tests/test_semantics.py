@@ -118,11 +118,10 @@ def test_any_call(m, n, k, dtype, wide, a, b, c, broadcast, beta, alpha):
         check(case, "cuda")
 
 
-def test_linear_weight_reaches_the_planner_without_a_copy():
+def test_linear_weight_reaches_the_kernel_without_a_copy():
     weight = torch.randn(48, 64).half()
     plan = tc.plan(torch.zeros(48).half(), torch.randn(32, 64).half(), weight.t())
-    assert plan.kernel.startswith("wmma")
-    assert weight.t().data_ptr() == weight.data_ptr()
+    assert plan.kernel != "simt" and not plan.candidates[0].repack_b
 
 
 @pytest.mark.gpu

@@ -1,7 +1,7 @@
 """Which kernel would run, and why the others would not. Pure: nothing is launched, and no GPU is needed."""
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 
@@ -50,10 +50,18 @@ class Candidate:
     instance: dict
     microseconds: float
     rejection: str | None
+    splits: int  # parts of K, summed in a fixed order
+    repack_a: bool  # copied into workspace first, because the kernel cannot read it as it lies
+    repack_b: bool
+    workspace_bytes: int
 
     def __str__(self):
         tile = "x".join(str(self.instance[f"tile_{x}"]) for x in "mnk")
         verdict = self.rejection or f"predicted {self.microseconds:.1f} us"
+        if not self.rejection:
+            verdict += f", K split in {self.splits}" if self.splits > 1 else ""
+            verdict += ", A repacked" if self.repack_a else ""
+            verdict += ", B repacked" if self.repack_b else ""
         return f"{self.kernel:<18} {tile:<12} {verdict}"
 
 
@@ -98,5 +106,5 @@ def plan(input, mat1, mat2, *, beta=1, alpha=1, out_dtype=None, out=None, allow_
         sm=gpu.sm, num_sms=gpu.num_sms, smem_per_block=gpu.smem_per_block,
     )  # fmt: skip
     transposed = verdicts[0]["transposed"]
-    fields = ("kernel", "instance", "microseconds", "rejection")
-    return Plan(tuple(Candidate(*(v[f] for f in fields)) for v in verdicts), transposed)
+    names = [field.name for field in fields(Candidate)]
+    return Plan(tuple(Candidate(**{name: v[name] for name in names}) for v in verdicts), transposed)

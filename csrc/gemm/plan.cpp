@@ -44,8 +44,9 @@ double predict_product(const Kernel& kernel, const Instance& instance, const Pro
   const double filled = std::min(1.0, per_sm / instance.blocks_per_sm);
   const double flops = 2.0 * instance.tile_m * instance.tile_n * k_tiles * instance.tile_k;
   const double math = per_sm * flops / (rate * (0.5 + 0.5 * filled));
-  const double bytes = double(p.m) * p.k * size_of(p.a.dtype) + double(p.k) * p.n * size_of(p.b.dtype) +
-                       double(p.m) * p.n * (size_of(p.d.dtype) + (p.c.data ? size_of(p.c.dtype) : 0));
+  const double c_elements = !p.c.data ? 0 : (p.c.row ? double(p.m) : 1.0) * (p.c.col ? double(p.n) : 1.0);
+  const double bytes = (double(p.m) + double(p.n)) * p.k * size_of(p.a.dtype) +
+                       double(p.m) * p.n * size_of(p.d.dtype) + c_elements * size_of(p.c.dtype);
   return std::max(math, bytes / kBytesPerMicrosecond) + kLaunch;
 }
 

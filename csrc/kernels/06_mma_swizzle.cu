@@ -52,54 +52,58 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
     const TileIndex tile = tile_at<8>(work % tiles, tiles_m, tiles_n);
     const int64_t m0 = int64_t(tile.m) * BLK_M, n0 = int64_t(tile.n) * BLK_N, k0 = int64_t(first) * BLK_K;
 
-    const ATile a_tile(p.a, lda, m0, p.m, k0);
-    const BTile b_tile(p.b, ldb, n0, p.n, k0);
-    // Part `part` of K tile t of the share, into a stage. A group per tile, empty past the end, so that "all but the newest
+    ATile a_tile(p.a, lda, m0, p.m, k0);
+    BTile b_tile(p.b, ldb, n0, p.n, k0);
+    // Part `part` of K tile t of the share, to `stage`. A group per tile, empty past the end, so that "all but the newest
     // STAGES - 2 groups" always names the tile that is needed next.
-    const auto load = [&](int t, int stage, auto parts, int part) {
+    const int whole = until_cut < count && k_last < BLK_K ? count - 1 : count;
+    const int a_whole = a_tile.whole() ? whole : 0, b_whole = b_tile.whole() ? whole : 0;
+    const auto load = [&](int t, uint32_t stage, auto parts, int part) {
       constexpr int PARTS = decltype(parts)::value;
-      if (t < count) {
-        const uint32_t at = stages + stage * STAGE_BYTES;
-        const int k_left = t == until_cut ? k_last : BLK_K;
-        a_tile.template load<PARTS>(at, t, k_left, part);
-        b_tile.template load<PARTS>(at + ATile::BYTES, t, k_left, part);
+      const int k_left = t == until_cut ? k_last : BLK_K;
+      if (part == 0 && t < count) {
+        if (t >= a_whole) a_tile.load_cut(stage, k_left);
+        if (t >= b_whole) b_tile.load_cut(stage + ATile::BYTES, k_left);
       }
+      a_tile.template load_whole<PARTS>(t < a_whole, stage, part);
+      b_tile.template load_whole<PARTS>(t < b_whole, stage + ATile::BYTES, part);
       if (part == PARTS - 1) cp_async_commit();
     };
 #pragma unroll
-    for (int t = 0; t < STAGES - 1; ++t) load(t, t, std::integral_constant<int, 1>(), 0);
+    for (int t = 0; t < STAGES - 1; ++t) load(t, stages + t * STAGE_BYTES, std::integral_constant<int, 1>(), 0);
+    prefetch_c<BLK_M, BLK_N, THREADS>(p, m0, n0);
 
     float acc[MMAS_M][MMAS_N][4] = {};
     uint32_t a[MMAS_M][4], b[2][MMAS_N / 2][4];  // b: this k-step's and the next; a[i] is refilled once row i is done
     const uint32_t a_lane = a_lane_offset<ATile, T, A_K_CONTIGUOUS>(warp_m, lane);
     const uint32_t b_lane = b_lane_offset<BTile, T, B_K_CONTIGUOUS>(warp_n, lane);
-    const auto load_a = [&](int i, int stage, int step) {
-      load_fragment<T, A_K_CONTIGUOUS>(a[i], ATile::address(stages + stage * STAGE_BYTES, a_lane, i, step));
+    const auto load_a = [&](int i, uint32_t stage, int step) {
+      load_fragment<T, A_K_CONTIGUOUS>(a[i], ATile::address(stage, a_lane, i, step));
     };
-    const auto load_b = [&](int buffer, int stage, int step) {
+    const auto load_b = [&](int buffer, uint32_t stage, int step) {
 #pragma unroll
       for (int j = 0; j < MMAS_N / 2; ++j)
-        load_fragment<T, B_K_CONTIGUOUS>(
-            b[buffer][j], BTile::address(stages + stage * STAGE_BYTES + ATile::BYTES, b_lane, j, step));
+        load_fragment<T, B_K_CONTIGUOUS>(b[buffer][j], BTile::address(stage + ATile::BYTES, b_lane, j, step));
     };
     cp_async_wait<STAGES - 2>();
     __syncthreads();
     if (count > 0) {
 #pragma unroll
-      for (int i = 0; i < MMAS_M; ++i) load_a(i, 0, 0);
-      load_b(0, 0, 0);
+      for (int i = 0; i < MMAS_M; ++i) load_a(i, stages, 0);
+      load_b(0, stages, 0);
     }
 
     // ---- main loop ----
-    int stage = 0;
+    uint32_t stage = stages, freed = stages + (STAGES - 1) * STAGE_BYTES;  // read now; read before, to be filled next
     for (int t = 0; t < count; ++t) {
 #pragma unroll
       for (int step = 0; step < STEPS; ++step) {
-        load(t + STAGES - 1, stage == 0 ? STAGES - 1 : stage - 1, std::integral_constant<int, STEPS>(), step);
+        load(t + STAGES - 1, freed, std::integral_constant<int, STEPS>(), step);
         if (step == STEPS - 1) {  // the next fragments come from the next stage; the barrier also frees this one
           cp_async_wait<STAGES - 2>();
           __syncthreads();
-          stage = stage + 1 == STAGES ? 0 : stage + 1;
+          freed = stage;
+          stage = stage == stages + (STAGES - 1) * STAGE_BYTES ? stages : stage + STAGE_BYTES;
         }
         load_b((step + 1) % 2, stage, (step + 1) % STEPS);
 #pragma unroll
@@ -117,7 +121,7 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
     // ---- epilogue ----
     cp_async_wait<0>();
     __syncthreads();
-    constexpr int D_PITCH = WARP_N + 8, W = 8, PER_ROW = WARP_N / W;  // 8 floats of padding: conflict-free float2 stores
+    constexpr int D_PITCH = WARP_N + 8;  // 8 floats of padding: conflict-free float2 stores
     constexpr int ROOM = kMmaSwizzle[I].smem_bytes / (THREADS / 32 * D_PITCH * 4);  // rows of a warp that fit at once
     constexpr int PASS_M = ROOM >= WARP_M ? WARP_M : WARP_M / 2;
     static_assert(PASS_M <= ROOM && PASS_M % 16 == 0);
@@ -135,14 +139,9 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
                 make_float2(pair[0], pair[1]);
           }
       __syncwarp();
-#pragma unroll 4
-      for (int c = lane; c < PASS_M * PER_ROW; c += 32) {
-        const int row = c / PER_ROW, col = c % PER_ROW * W;
-        Vec<float, W> run = *reinterpret_cast<const Vec<float, W>*>(&staged[row * D_PITCH + col]);
-        float c_run[W];
-        read_c<T>(p, wide, m0 + warp_m + pass + row, n0 + warp_n + col, c_run);
-        finish_run<T>(p, wide, m0 + warp_m + pass + row, n0 + warp_n + col, run.x, c_run, split * p.m * p.n);
-      }
+      const int64_t i0 = m0 + warp_m + pass, j0 = n0 + warp_n;
+      if (wide.d) finish_staged<T, 8, PASS_M, WARP_N, D_PITCH>(p, wide, staged, i0, j0, split * p.m * p.n);
+      else finish_staged<T, 1, PASS_M, WARP_N, D_PITCH>(p, wide, staged, i0, j0, split * p.m * p.n);
       __syncwarp();
     }
     __syncthreads();

@@ -13,6 +13,12 @@ __device__ __forceinline__ void cp_async_16(uint32_t smem_dst, const void* gmem_
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem_dst), "l"(gmem_src), "r"(bytes) : "memory");
 }
 
+// All 16 bytes, or nothing at all.
+__device__ __forceinline__ void cp_async_16_if(bool wanted, uint32_t smem_dst, const void* gmem_src) {
+  asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %0, 0;\n @p cp.async.cg.shared.global [%1], [%2], 16;\n}"
+               ::"r"(int(wanted)), "r"(smem_dst), "l"(gmem_src) : "memory");
+}
+
 // Closes a group over this thread's copies since the last one; a group may be empty.
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 

@@ -107,4 +107,39 @@ __device__ __forceinline__ void finish_run(const Problem& p, const Wide& wide, i
   finish_run<T>(p, wide, i, j, product, c, 0);
 }
 
+// A warp finishes (ROWS, COLS) products that it staged in shared memory, rows PITCH floats apart, at (i0, j0) of D; each lane W
+// elements of a row at a time. C is read for a batch of runs before the first of them is written: C may be D, so the compiler
+// would wait for each load in turn, a microsecond of latency for every run.
+template <typename T, int W, int ROWS, int COLS, int PITCH>
+__device__ __forceinline__ void finish_staged(const Problem& p, const Wide& wide, const float* staged, int64_t i0, int64_t j0,
+                                              int64_t d_offset) {
+  constexpr int PER_ROW = COLS / W, RUNS = ROWS * PER_ROW / 32, BATCH = RUNS < 8 ? RUNS : W == 1 ? 16 : 8;
+  static_assert(RUNS % BATCH == 0);
+#pragma unroll 1
+  for (int first = threadIdx.x % 32; first < ROWS * PER_ROW; first += BATCH * 32) {
+    float c[BATCH][W];
+#pragma unroll
+    for (int r = 0; r < BATCH; ++r)
+      read_c<T>(p, wide, i0 + (first + r * 32) / PER_ROW, j0 + (first + r * 32) % PER_ROW * W, c[r]);
+#pragma unroll
+    for (int r = 0; r < BATCH; ++r) {
+      const int row = (first + r * 32) / PER_ROW, col = (first + r * 32) % PER_ROW * W;
+      Vec<float, W> product = *reinterpret_cast<const Vec<float, W>*>(&staged[row * PITCH + col]);
+      finish_run<T>(p, wide, i0 + row, j0 + col, product.x, c[r], d_offset);
+    }
+  }
+}
+
+// Asks L2 for the (BLK_M, BLK_N) tile of a full, row-major C at (i0, j0), so that the epilogue finds it there.
+template <int BLK_M, int BLK_N, int THREADS>
+__device__ __forceinline__ void prefetch_c(const Problem& p, int64_t i0, int64_t j0) {
+  if (!p.c.data || p.c.col != 1 || p.c.row == 0) return;
+  const int bytes = p.c.dtype == DType::f32 ? 4 : 2, lines = BLK_N * bytes / 128;
+  for (int l = threadIdx.x; l < BLK_M * lines; l += THREADS) {
+    const int64_t i = i0 + l / lines, j = j0 + l % lines * (128 / bytes);
+    if (i < p.m && j < p.n)
+      asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(p.c.data) + (i * p.c.row + j) * bytes));
+  }
+}
+
 }  // namespace tc

@@ -19,31 +19,43 @@ struct SwizzledTile {
   static_assert(THREADS % CHUNKS == 0 && LINES % STEP == 0 && STEP % 8 == 0, "all pieces share one swizzle");
   static_assert(K_CONTIGUOUS || sizeof(T) == 2, "ldmatrix.trans transposes 16-bit elements only");
 
-  const T* source;  // this thread's first chunk
+  const T* next;    // this thread's next chunk to copy
   int64_t leading;
   int outer_left;   // rows of A or columns of B from the tile's first on
 
   static __device__ int line() { return threadIdx.x / CHUNKS; }
   static __device__ int col() { return threadIdx.x % CHUNKS * W; }
+  static __device__ uint32_t target() { return sizeof(T) * swizzled_offset(line(), col(), EXTENT, sizeof(T)); }
 
   __device__ SwizzledTile(const Matrix& x, int64_t leading, int64_t outer0, int64_t outer, int64_t k0)
       : leading(leading), outer_left(int(min(int64_t(MN), outer - outer0))) {
-    source = static_cast<const T*>(x.data) + (K_CONTIGUOUS ? (outer0 + line()) * leading + k0 + col()
-                                                           : (k0 + line()) * leading + outer0 + col());
+    next = static_cast<const T*>(x.data) + (K_CONTIGUOUS ? (outer0 + line()) * leading + k0 + col()
+                                                         : (k0 + line()) * leading + outer0 + col());
   }
 
-  // Starts copying the PART-th of PARTS equal parts of tile `t` of this share; what lies beyond outer_left and k_left becomes
-  // zeros. In parts, so that the copies of a tile can be spread over the products of another.
+  // Whether K tiles that are whole may be copied by load_whole: no chunk of theirs is cut off.
+  __device__ bool whole() const { return K_CONTIGUOUS || outer_left >= MN; }
+
+  // Copies the PART-th of PARTS equal parts of the next K tile and steps on, so that the copies of a tile spread over the
+  // products of another. Lines beyond the matrix are left as they are: they only reach elements of D that are not stored.
+  // Whole chunks and pointers that are stepped, not computed, because every instruction here delays an mma.sync.
   template <int PARTS>
-  __device__ void load(uint32_t smem, int t, int k_left, int part) const {
+  __device__ void load_whole(bool wanted, uint32_t smem, int part) {
     static_assert(PIECES % PARTS == 0);
+#pragma unroll
+    for (int i = part * (PIECES / PARTS); i < (part + 1) * (PIECES / PARTS); ++i, next += STEP * leading)
+      cp_async_16_if(wanted && (!K_CONTIGUOUS || i * STEP < outer_left - line()),
+                     smem + target() + i * STEP * EXTENT * sizeof(T), next);
+    if (K_CONTIGUOUS && part == PARTS - 1) next += BLK_K - LINES * leading;
+  }
+
+  // Copies the next K tile when it is cut off, without stepping on; what lies beyond outer_left and k_left becomes zeros.
+  __device__ void load_cut(uint32_t smem, int k_left) const {
     const int lines = K_CONTIGUOUS ? outer_left : k_left, extent = K_CONTIGUOUS ? k_left : outer_left;
     const int bytes = max(0, min(W, extent - col())) * int(sizeof(T));
-    const uint32_t target = smem + sizeof(T) * swizzled_offset(line(), col(), EXTENT, sizeof(T));
-    const T* const first = source + int64_t(t) * (K_CONTIGUOUS ? BLK_K : BLK_K * leading);
-#pragma unroll
-    for (int i = part * (PIECES / PARTS); i < (part + 1) * (PIECES / PARTS); ++i)
-      cp_async_16(target + i * STEP * EXTENT * sizeof(T), first + i * STEP * leading,
+#pragma unroll 1
+    for (int i = 0; i < PIECES; ++i)
+      cp_async_16(smem + target() + i * STEP * EXTENT * sizeof(T), next + i * STEP * leading,
                   line() + i * STEP < lines ? bytes : 0);
   }
 
