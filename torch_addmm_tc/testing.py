@@ -160,10 +160,10 @@ def case_grid(dtypes=(torch.float16, torch.bfloat16), contiguous_operands=False)
         grid += [replace(base, m=s) for s in sizes] + [replace(base, n=s) for s in sizes] + [replace(base, k=s) for s in sizes]
         grid += [replace(base, m=s, n=s, k=s) for s in (1, 2, 128, 256)]
         grid += [replace(base, m=300, n=520, k=1100), replace(base, m=1, n=1, k=5000), replace(base, m=1024, n=1024, k=64)]
-        # every layout of A with every layout of B, at aligned and at odd sizes
+        # every layout of A with every layout of B at aligned sizes; at odd ones each with itself and with plain rows
         layouts = [x for x in LAYOUTS if not (contiguous_operands and x == "strided")]
-        for m, n, k in ((136, 264, 200), (131, 141, 151)):
-            grid += [replace(base, m=m, n=n, k=k, a=a, b=b) for a in layouts for b in layouts]
+        grid += [replace(base, m=136, n=264, k=200, a=a, b=b) for a in layouts for b in layouts]
+        grid += [replace(base, a=a, b=b) for x in layouts for a, b in ((x, x), (x, "row"), ("row", x))]
         # self: every broadcast, layout and dtype, with both result dtypes
         for out in (None, torch.float32):
             self_dtypes = (None,) if out is None or dtype == torch.float32 else (None, torch.float32)

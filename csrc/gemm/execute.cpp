@@ -22,6 +22,7 @@ Status execute(const Problem& problem, const Verdict& verdict, const Device& dev
   parts.c.data = nullptr;
   parts.d = {base + offsets.partials, p.n, 1, DType::f32};
   parts.alpha = 1.f;
+  parts.beta = 0.f;
   const Status status = verdict.kernel->launch({parts, *verdict.instance, device, verdict.splits, stream});
   if (!status.ok()) return status;
   return launch_reduce(p, reinterpret_cast<const float*>(base + offsets.partials), verdict.splits, device, stream);

@@ -33,14 +33,14 @@ inline constexpr Instance kWmmaBlock[] = {
 };
 
 inline constexpr Instance kWmmaDoubleBuffer[] = {
-    {128, 256, 32, 2, 256, padded_smem(128, 256, 32, 2), 1, 250.f},
+    {128, 256, 32, 2, 256, padded_smem(128, 256, 32, 2), 1, 245.f},
 };
 
 inline constexpr Instance kWmmaKstage[] = {
-    {128, 256, 32, 2, 256, padded_smem(128, 256, 32, 2), 1, 270.f},  // 60 KB
-    {128, 256, 32, 3, 256, padded_smem(128, 256, 32, 3), 1, 290.f},  // 90 KB: the most that sm_86 and sm_89 have
-    {128, 256, 32, 4, 256, padded_smem(128, 256, 32, 4), 1, 300.f},  // 120 KB
-    {128, 256, 32, 5, 256, padded_smem(128, 256, 32, 5), 1, 300.f},  // 150 KB
+    {128, 256, 32, 2, 256, padded_smem(128, 256, 32, 2), 1, 240.f},  // 60 KB
+    {128, 256, 32, 3, 256, padded_smem(128, 256, 32, 3), 1, 245.f},  // 90 KB: the most that sm_86 and sm_89 have
+    {128, 256, 32, 4, 256, padded_smem(128, 256, 32, 4), 1, 250.f},  // 120 KB
+    {128, 256, 32, 5, 256, padded_smem(128, 256, 32, 5), 1, 255.f},  // 150 KB
 };
 
 // Stages of (tile_m + tile_n) lines of tile_k halves; TF32 keeps the bytes and halves tile_k.
@@ -51,14 +51,14 @@ constexpr Instance mma_swizzle_instance(int tile_m, int tile_n, int tile_k, int 
 
 // Warp tiles are 64x64 where the block tile is large enough: each fragment then feeds eight or four mma.sync.
 inline constexpr Instance kMmaSwizzle[] = {
-    mma_swizzle_instance(128, 256, 64, 4, 256, 1, 480.f),
-    mma_swizzle_instance(256, 128, 32, 6, 256, 1, 480.f),
-    mma_swizzle_instance(128, 256, 32, 4, 256, 1, 460.f),  // 96 KB: the large tiles of sm_86 and sm_89
-    mma_swizzle_instance(256, 128, 32, 4, 256, 1, 460.f),
-    mma_swizzle_instance(128, 128, 64, 4, 256, 1, 430.f),
-    mma_swizzle_instance(128, 128, 32, 5, 128, 2, 430.f),
-    mma_swizzle_instance(64, 128, 64, 4, 128, 2, 350.f),
-    mma_swizzle_instance(64, 64, 64, 4, 128, 3, 280.f),
+    mma_swizzle_instance(128, 256, 64, 4, 256, 1, 440.f),
+    mma_swizzle_instance(256, 128, 32, 6, 256, 1, 410.f),
+    mma_swizzle_instance(128, 256, 32, 4, 256, 1, 395.f),  // 96 KB: the large tiles of sm_86 and sm_89
+    mma_swizzle_instance(256, 128, 32, 4, 256, 1, 400.f),
+    mma_swizzle_instance(128, 128, 64, 4, 256, 1, 370.f),
+    mma_swizzle_instance(128, 128, 32, 5, 128, 2, 385.f),
+    mma_swizzle_instance(64, 128, 64, 4, 128, 2, 340.f),
+    mma_swizzle_instance(64, 64, 64, 4, 128, 3, 270.f),
 };
 
 }  // namespace tc

@@ -44,11 +44,11 @@ inline Problem transpose(const Problem& p) {
   return {p.n, p.m, p.k, transpose(p.b), transpose(p.a), transpose(p.c), transpose(p.d), p.alpha, p.beta, p.allow_tf32};
 }
 
-// The stride of an extent of 1 is never used, so it may be 1: a single row then counts as contiguous
-// whichever way it was sliced.
+// The stride of an extent of 1 is never used, so it may be chosen: a single row or column then counts as contiguous along its
+// length, whichever way it was sliced, and never along its extent of 1.
 inline Matrix canonical(Matrix x, int64_t rows, int64_t cols) {
-  if (cols == 1 && x.row != 1) x.col = 1;
-  if (rows == 1 && x.col != 1) x.row = 1;
+  if (cols == 1) x.col = x.row == 1 ? rows : 1;
+  else if (rows == 1) x.row = x.col == 1 ? cols : 1;
   return x;
 }
 

@@ -43,22 +43,18 @@ __global__ __launch_bounds__(THREADS) void repack(const E* source, int64_t outer
   }
 }
 
-// D = alpha * (sum over splits of partials, (splits, M, N)) + beta * C.
-template <typename T>
-__global__ __launch_bounds__(THREADS) void reduce(const Problem p, const Wide wide, const float* partials,
-                                                  const int splits, const bool wide_partials) {
-  constexpr int W = 8;
-  const int64_t runs_n = (p.n + W - 1) / W, runs = p.m * runs_n;
+// D = alpha * (sum over splits of partials, (splits, M, N)) + beta * C, W elements of a row to a thread; N is a multiple of W.
+template <typename T, int W>
+__global__ __launch_bounds__(THREADS) void reduce(const Problem p, const Wide wide, const float* partials, const int splits) {
+  const int64_t runs_n = p.n / W, runs = p.m * runs_n;
   for (int64_t r = blockIdx.x * int64_t(THREADS) + threadIdx.x; r < runs; r += int64_t(gridDim.x) * THREADS) {
     const int64_t i = r / runs_n, j = r % runs_n * W;
-    const int count = int(min(int64_t(W), p.n - j));
     float sum[W] = {};
+#pragma unroll 8  // loads in flight: the sums are few and the parts many
     for (int s = 0; s < splits; ++s) {
-      const Matrix part{const_cast<float*>(partials) + s * p.m * p.n, p.n, 1, DType::f32};
-      float run[W];
-      load_run<float>(part, i, j, count, wide_partials, run);
+      const Vec<float, W> part = *reinterpret_cast<const Vec<float, W>*>(partials + (s * p.m + i) * p.n + j);
 #pragma unroll
-      for (int e = 0; e < W; ++e) sum[e] += run[e];
+      for (int e = 0; e < W; ++e) sum[e] += part.x[e];
     }
     finish_run<T>(p, wide, i, j, sum);
   }
@@ -82,9 +78,10 @@ Status launch_repack_of(const Matrix& x, int64_t outer, int64_t k, void* target,
 
 template <typename T>
 Status launch_reduce_of(const Problem& p, const float* partials, int splits, const Device& device, void* stream) {
-  const auto config = grid((p.m * ((p.n + 7) / 8) + THREADS - 1) / THREADS, device, stream);
-  return status_of(cudaLaunchKernelEx(&config, reduce<T>, p, wide_accesses(p), partials, splits, p.n % 4 == 0),
-                   "cudaLaunchKernelEx");
+  const int width = p.n % 4 == 0 ? 4 : 1;
+  const auto config = grid((p.m * p.n / width + THREADS - 1) / THREADS, device, stream);
+  const auto kernel = width == 4 ? reduce<T, 4> : reduce<T, 1>;
+  return status_of(cudaLaunchKernelEx(&config, kernel, p, wide_accesses(p), partials, splits), "cudaLaunchKernelEx");
 }
 
 }  // namespace

@@ -139,9 +139,7 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
                 make_float2(pair[0], pair[1]);
           }
       __syncwarp();
-      const int64_t i0 = m0 + warp_m + pass, j0 = n0 + warp_n;
-      if (wide.d) finish_staged<T, 8, PASS_M, WARP_N, D_PITCH>(p, wide, staged, i0, j0, split * p.m * p.n);
-      else finish_staged<T, 1, PASS_M, WARP_N, D_PITCH>(p, wide, staged, i0, j0, split * p.m * p.n);
+      finish_staged<T, PASS_M, WARP_N, D_PITCH>(p, wide, staged, m0 + warp_m + pass, n0 + warp_n, split * p.m * p.n);
       __syncwarp();
     }
     __syncthreads();
