@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-from bench import sweep
+from bench import ladder, sweep
 from torch_addmm_tc import demo, timing
 
 
@@ -61,3 +61,22 @@ def test_sweep_covers_every_form_and_its_table_shows_the_figures():
     assert "| 1000, 1000, 1000 | row | float16 | full | wmma_block | 0.50 | 10.0 ±1% | 200 | 2.50x |" in text
     assert "full: 2.50x" in text and "50%" in text
     assert math.isclose(sweep.geometric_mean([1.0, 4.0]), 2.0)
+
+
+def test_the_readmes_ladder_is_the_committed_measurement():
+    result = json.loads((ladder.ROOT / "bench/results/h200-ladder.json").read_text())
+    readme = (ladder.ROOT / "README.md").read_text()
+    assert ladder.insert(ladder.table(result), readme) == readme
+
+
+def test_the_readmes_figures_are_in_the_committed_sweep():
+    rows = json.loads((ladder.ROOT / "bench/results/h200-sweep.json").read_text())["rows"]
+    names = {"full": "fp16 full", "full fp32": "fp32 full", "bias": "1-D bias"}
+    measured = {
+        f"| {r['m']}, {r['n']}, {r['k']} | {names[r['c']]} | {r['kernel']} | {r['tflops']:.0f} | {r['ratio']:.2f}x |"
+        for r in rows
+        if r["b"] == "row" and r["dtype"] == "float16"
+    }
+    section = (ladder.ROOT / "README.md").read_text().split("| M, N, K | C | kernel |")[1].split("One eager call")[0]
+    quoted = [line for line in section.splitlines()[2:] if line.startswith("|")]
+    assert len(quoted) >= 5 and set(quoted) <= measured
