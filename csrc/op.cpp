@@ -134,7 +134,8 @@ Problem checked_problem(const Arg& self, const Arg& mat1, const Arg& mat2, Scala
   for (const Arg* x : {&self, &mat2})
     check(x->shares_device(mat1), "Expected all tensors to be on the same device, but got ", x->name, " is on ",
           DeviceOf{*x}, ", different from other tensors on ", DeviceOf{mat1});
-  check(self.dtype == mat2.dtype || (out_dtype != mat1.dtype && self.dtype == out_dtype), "self and mat2 must have the same dtype, but got ",
+  check(self.dtype == mat2.dtype || (out_dtype != mat1.dtype && self.dtype == out_dtype),
+        "self and mat2 must have the same dtype, but got ",
         self.dtype, " and ", mat2.dtype);
   check(mat1.dtype == mat2.dtype, "mat1 and mat2 must have the same dtype, but got ", mat1.dtype, " and ",
         mat2.dtype);

@@ -26,7 +26,8 @@ const char* rejection(const Kernel& kernel, const Instance& instance, const Prob
 // Whether an aligned kernel cannot read x, (outer, K), as it lies. TF32 wants K contiguous: ldmatrix transposes halves only.
 bool needs_repack(const Matrix& x, int64_t outer, int64_t k) {
   const Order order = order_of(x);
-  return k > 0 && (order == Order::strided || alignment(x, outer, k) < 16 || (x.dtype == DType::f32 && order != Order::row_major));
+  const bool k_contiguous = order == Order::row_major;
+  return k > 0 && (order == Order::strided || alignment(x, outer, k) < 16 || (x.dtype == DType::f32 && !k_contiguous));
 }
 
 constexpr double kMeasuredSms = 132;         // of the H200 on which every rate below was measured

@@ -48,7 +48,7 @@ __global__ __launch_bounds__(THREADS, kWmmaDoubleBuffer[0].blocks_per_sm) void w
 
   for (int64_t tile = blockIdx.x; tile < tiles_m * tiles_n; tile += gridDim.x) {
     const TileIndex index = tile_at<8>(tile, tiles_m, tiles_n);
-    const int64_t m0 = index.m * BLK_M, n0 = index.n * BLK_N;
+    const int64_t m0 = int64_t(index.m) * BLK_M, n0 = int64_t(index.n) * BLK_N;
     Warp product;                                     // (WARP_M, WARP_N)
     product.clear();
     typename ATile::Registers a_next;                 // this thread's 16-byte pieces of a tile of A

@@ -50,7 +50,7 @@ __global__ __launch_bounds__(THREADS, 1) void wmma_kstage(const Problem p, const
 
   for (int64_t tile = blockIdx.x; tile < tiles_m * tiles_n; tile += gridDim.x) {
     const TileIndex index = tile_at<8>(tile, tiles_m, tiles_n);
-    const int64_t m0 = index.m * BLK_M, n0 = index.n * BLK_N;
+    const int64_t m0 = int64_t(index.m) * BLK_M, n0 = int64_t(index.n) * BLK_N;
     Warp product;                                // (WARP_M, WARP_N)
     product.clear();
     const auto load = [&](int stage, int64_t k0) {

@@ -1,4 +1,4 @@
-// An operand's tile in XOR-swizzled shared memory: filled by cp.async, read by ldmatrix, without a bank conflict on either side.
+// An operand's tile in XOR-swizzled shared memory: filled by cp.async, read by ldmatrix, no bank conflict on either side.
 #pragma once
 
 #include "../gemm/problem.h"
@@ -71,7 +71,7 @@ struct SwizzledTile {
   }
 };
 
-// ldmatrix rows of a fragment of A, 16 rows by 32 bytes of K: matrices (m, k), (m + 8, k), (m, k + 16 bytes), (m + 8, k + 16 bytes).
+// A fragment of A is 16 rows by 32 bytes of K: matrices (m, k), (m + 8, k), (m, k + 16 bytes), (m + 8, k + 16 bytes).
 template <typename Tile, typename T, bool K_CONTIGUOUS>
 __device__ __forceinline__ uint32_t a_lane_offset(int m, int lane) {
   return K_CONTIGUOUS ? Tile::lane_offset(m + lane % 16, lane / 16 * Tile::W)
