@@ -1,4 +1,4 @@
-// The one way a kernel is launched.
+// The one way a kernel is launched: a persistent grid, whose start may overlap the end of the kernel before it.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -31,8 +31,25 @@ Status allow_smem(int bytes, int device) {
   return status_of(error, "cudaFuncSetAttribute");
 }
 
+// Programmatic dependent launch: a kernel of the product path may start while the one before it in the stream still runs, does
+// what touches no memory that it could be writing, and waits here. Its own successor may do the same.
+__device__ __forceinline__ void wait_for_previous_kernel() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\n griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// Only for kernels that call wait_for_previous_kernel, on GPUs that run its sm_90a code: without the wait they would race.
+inline void allow_overlap(cudaLaunchConfig_t& config, cudaLaunchAttribute& attribute, const Device& device) {
+  if (device.sm != 90) return;
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+}
+
 // Persistent grid: as many blocks as the GPU holds at once, or one per tile and split if those are fewer.
-template <auto Kernel, typename... Args>
+template <auto Kernel, bool OVERLAPS = false, typename... Args>
 Status launch(const Launch& call, const Args&... args) {
   const Instance& tile = call.tile;
   const Status smem = allow_smem<Kernel>(tile.smem_bytes, call.device.ordinal);
@@ -43,6 +60,8 @@ Status launch(const Launch& call, const Args&... args) {
   config.blockDim = dim3(unsigned(tile.threads));
   config.dynamicSmemBytes = size_t(tile.smem_bytes);
   config.stream = static_cast<cudaStream_t>(call.stream);
+  cudaLaunchAttribute attribute;
+  if (OVERLAPS) allow_overlap(config, attribute, call.device);
   return status_of(cudaLaunchKernelEx(&config, Kernel, args...), "cudaLaunchKernelEx");
 }
 
