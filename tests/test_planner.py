@@ -49,6 +49,34 @@ def test_an_operand_that_a_kernel_cannot_read_is_repacked_or_refused():
     assert repacked.workspace_bytes == 256 * 256 * 2
 
 
+@pytest.mark.parametrize(
+    "case, lines, length",
+    [
+        (Case(131, 264, 151, a="row_odd"), 131, 151),
+        (Case(131, 264, 151, a="misaligned"), 131, 151),
+        (Case(131, 264, 151, a="col_odd"), 151, 131),
+        (Case(131, 264, 151, a="strided"), 131, 151),
+        (Case(1, 264, 151, a="strided"), 1, 151),
+        (Case(131, 264, 1, a="strided"), 131, 1),
+        (Case(264, 131, 152, b="row_odd"), 152, 131),
+        (Case(264, 131, 152, b="col_odd"), 131, 152),
+        (Case(264, 131, 152, b="strided"), 131, 152),
+        (Case(131, 264, 151, torch.float32, a="row_odd", b="col_pitched"), 131, 151),
+        (Case(131, 264, 151, torch.float32, a="col_odd", b="col_pitched"), 131, 151),
+        (Case(264, 136, 152, torch.float32, b="row"), 136, 152),
+    ],
+    ids=str,
+)
+def test_a_repacked_operand_keeps_its_direction_if_kernels_can_read_it(case, lines, length):
+    """Halves that are contiguous along M or N stay so, all else becomes contiguous along K: the padding tells which."""
+    size = case.dtype.itemsize
+    line = -(-length * size // 16) * 16
+    for c in plan(case, allow_tf32=True).candidates:
+        if c.kernel == "mma_swizzle":
+            assert c.repack_a + c.repack_b == 1 and c.splits == 1
+            assert -(-lines * line // 256) * 256 == -(-c.workspace_bytes // 256) * 256
+
+
 def test_a_long_k_is_split_when_tiles_are_few():
     split = [c for c in plan(Case(128, 128, 16384)).candidates if c.kernel == "mma_swizzle"]
     assert max(c.splits for c in split) > 1

@@ -164,6 +164,10 @@ def case_grid(dtypes=(torch.float16, torch.bfloat16), contiguous_operands=False)
         layouts = [x for x in LAYOUTS if not (contiguous_operands and x == "strided")]
         grid += [replace(base, m=136, n=264, k=200, a=a, b=b) for a in layouts for b in layouts]
         grid += [replace(base, a=a, b=b) for x in layouts for a, b in ((x, x), (x, "row"), ("row", x))]
+        # operands to be copied first: lines shorter than 16 bytes and of one element, and several tiles of each
+        repacked = [x for x in ("row_odd", "col", "col_odd", "misaligned", "strided") if x in layouts]
+        grid += [replace(base, **{size: s}, a=x, b=x) for x in repacked for size in "mnk" for s in (1, 3)]
+        grid += [replace(base, m=300, n=520, k=1100, a=x, b=x) for x in repacked]
         # self: every broadcast, layout and dtype, with both result dtypes
         for out in (None, torch.float32):
             self_dtypes = (None,) if out is None or dtype == torch.float32 else (None, torch.float32)

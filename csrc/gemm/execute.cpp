@@ -6,15 +6,22 @@ Status execute(const Problem& problem, const Verdict& verdict, const Device& dev
   Problem p = problem;
   const Workspace offsets = workspace_of(problem, verdict);
   char* const base = static_cast<char*>(workspace);
+  const auto repack = [&](Matrix& x, int64_t outer, void* memory) {  // x is (outer, K)
+    Matrix target = repacked(x, outer, p.k);
+    target.data = memory;
+    const Status status = launch_repack(x, target, outer, p.k, stream);
+    x = target;
+    return status;
+  };
   if (verdict.repack_a) {
-    const Status status = launch_repack(p.a, p.m, p.k, base + offsets.a, device, stream);
+    const Status status = repack(p.a, p.m, base + offsets.a);
     if (!status.ok()) return status;
-    p.a = {base + offsets.a, repacked_leading(p.k, p.a.dtype), 1, p.a.dtype};
   }
   if (verdict.repack_b) {
-    const Status status = launch_repack(transpose(p.b), p.n, p.k, base + offsets.b, device, stream);
+    Matrix b = transpose(p.b);
+    const Status status = repack(b, p.n, base + offsets.b);
     if (!status.ok()) return status;
-    p.b = {base + offsets.b, 1, repacked_leading(p.k, p.b.dtype), p.b.dtype};
+    p.b = transpose(b);
   }
   if (verdict.splits == 1) return verdict.kernel->launch({p, *verdict.instance, device, 1, stream});
 

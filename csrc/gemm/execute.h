@@ -9,7 +9,8 @@ namespace tc {
 Status execute(const Problem& problem, const Verdict& verdict, const Device& device, void* workspace, void* stream);
 
 // In kernels/00_workspace.cu.
-Status launch_repack(const Matrix& x, int64_t outer, int64_t k, void* target, const Device& device, void* stream);
+// Copies x, (outer, K), to `target`, which lies as repacked(x, outer, k) says.
+Status launch_repack(const Matrix& x, const Matrix& target, int64_t outer, int64_t k, void* stream);
 Status launch_reduce(const Problem& problem, const float* partials, int splits, const Device& device, void* stream);
 
 }  // namespace tc

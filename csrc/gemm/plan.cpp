@@ -30,6 +30,11 @@ bool needs_repack(const Matrix& x, int64_t outer, int64_t k) {
   return k > 0 && (order == Order::strided || alignment(x, outer, k) < 16 || (x.dtype == DType::f32 && !k_contiguous));
 }
 
+int64_t repacked_bytes(const Matrix& x, int64_t outer, int64_t k) {
+  const Matrix r = repacked(x, outer, k);
+  return (order_of(r) == Order::row_major ? outer * r.row : k * r.col) * size_of(r.dtype);
+}
+
 constexpr double kMeasuredSms = 132;         // of the H200 on which every rate below was measured
 constexpr double kBytesPerMicrosecond = 4.1e6;
 constexpr double kLaunch = 2.5;              // microseconds that an empty kernel takes
@@ -80,8 +85,8 @@ Verdict judge(const Kernel& kernel, const Instance& instance, const Problem& p, 
 Workspace workspace_of(const Problem& p, const Verdict& v) {
   const auto aligned = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
   Workspace w{};
-  w.b = v.repack_a ? aligned(p.m * repacked_leading(p.k, p.a.dtype) * size_of(p.a.dtype)) : 0;
-  w.partials = w.b + (v.repack_b ? aligned(p.n * repacked_leading(p.k, p.b.dtype) * size_of(p.b.dtype)) : 0);
+  w.b = v.repack_a ? aligned(repacked_bytes(p.a, p.m, p.k)) : 0;
+  w.partials = w.b + (v.repack_b ? aligned(repacked_bytes(transpose(p.b), p.n, p.k)) : 0);
   w.size = w.partials + (v.splits > 1 ? v.splits * p.m * p.n * 4 : 0);
   return w;
 }

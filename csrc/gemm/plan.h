@@ -24,9 +24,6 @@ struct Workspace {
 };
 Workspace workspace_of(const Problem& problem, const Verdict& verdict);
 
-// The leading dimension of a repacked operand: K in whole 16-byte chunks.
-constexpr int64_t repacked_leading(int64_t k, DType t) { return (k * size_of(t) + 15) / 16 * 16 / size_of(t); }
-
 // Judges one instance. `problem` is canonical (problem.h).
 Verdict judge(const Kernel& kernel, const Instance& instance, const Problem& problem, const Device& device);
 

@@ -39,6 +39,15 @@ inline Order order_of(const Matrix& x) {
 
 inline Matrix transpose(Matrix x) { return {x.data, x.col, x.row, x.dtype}; }
 
+// How an operand x, (outer, K), lies once it is repacked, without its data: lines start at 16-byte boundaries. Halves
+// keep the direction that was contiguous. It is K for TF32, because ldmatrix transposes halves only, for what had no
+// direction of stride 1, and for a single row, whose lines across K would hold one element and padding.
+inline Matrix repacked(const Matrix& x, int64_t outer, int64_t k) {
+  const bool along_outer = size_of(x.dtype) == 2 && order_of(x) == Order::col_major && outer > 1;
+  const int64_t chunk = 16 / size_of(x.dtype), leading = ((along_outer ? outer : k) + chunk - 1) / chunk * chunk;
+  return along_outer ? Matrix{nullptr, 1, leading, x.dtype} : Matrix{nullptr, leading, 1, x.dtype};
+}
+
 // D^T = B^T A^T: the same memory, described from the other side.
 inline Problem transpose(const Problem& p) {
   return {p.n, p.m, p.k, transpose(p.b), transpose(p.a), transpose(p.c), transpose(p.d), p.alpha, p.beta, p.allow_tf32};
