@@ -9,7 +9,7 @@ Status execute(const Problem& problem, const Verdict& verdict, const Device& dev
   const auto repack = [&](Matrix& x, int64_t outer, void* memory) {  // x is (outer, K)
     Matrix target = repacked(x, outer, p.k);
     target.data = memory;
-    const Status status = launch_repack(x, target, outer, p.k, stream);
+    const Status status = launch_repack(x, target, outer, p.k, device, stream);
     x = target;
     return status;
   };

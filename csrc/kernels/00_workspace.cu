@@ -6,6 +6,7 @@
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o workspace.cubin csrc/kernels/00_workspace.cu
 #include <climits>
+#include <type_traits>
 
 #include "../gemm/execute.h"
 #include "../tile/copy.cuh"
@@ -42,6 +43,7 @@ __device__ __forceinline__ uint4 cut(uint4 x, int count) {
 // past its line but not past the matrix, where nothing need be mapped: chunks at either end are read by element.
 __global__ __launch_bounds__(THREADS, 4) void realign(const void* source, int64_t stride, int64_t bytes, uint4* target,
                                                       int64_t lines) {
+  wait_for_previous_kernel();
   const int64_t per_line = (bytes + 15) / 16, chunks = lines * per_line;
   const int64_t step_lines = THREADS / per_line, step = THREADS % per_line;  // to a thread's next chunk
   const uintptr_t begin = reinterpret_cast<uintptr_t>(source), end = begin + (lines - 1) * stride + bytes;
@@ -90,6 +92,7 @@ __global__ __launch_bounds__(THREADS, 4) void make_k_contiguous(const E* source,
   __shared__ __align__(16) E tile[BLK * BLK];  // (outer, K)
   // A chunk's place in its row is permuted so that 8 lanes, on rows 1 or 4 apart, store to 8 different bank groups.
   const auto at = [&](int o, int kk) { return &tile[o * BLK + (kk / W ^ ((o ^ o >> 2) & 7)) * W + kk % W]; };
+  wait_for_previous_kernel();
   const int64_t tiles_k = (leading + BLK - 1) / BLK, tiles = (outer + BLK - 1) / BLK * tiles_k;
   for (int64_t t = blockIdx.x; t < tiles; t += gridDim.x) {
     const int64_t o0 = t / tiles_k * BLK, k0 = t % tiles_k * BLK;
@@ -144,6 +147,7 @@ __global__ __launch_bounds__(THREADS, 4) void make_k_contiguous(const E* source,
 // D = alpha * (sum over splits of partials, (splits, M, N)) + beta * C, W elements of a row to a thread; N is a multiple of W.
 template <typename T, int W>
 __global__ __launch_bounds__(THREADS) void reduce(const Problem p, const Wide wide, const float* partials, const int splits) {
+  wait_for_previous_kernel();
   const int64_t runs_n = p.n / W, runs = p.m * runs_n;
   for (int64_t r = blockIdx.x * int64_t(THREADS) + threadIdx.x; r < runs; r += int64_t(gridDim.x) * THREADS) {
     const int64_t i = r / runs_n, j = r % runs_n * W;
@@ -158,47 +162,44 @@ __global__ __launch_bounds__(THREADS) void reduce(const Problem p, const Wide wi
   }
 }
 
-cudaLaunchConfig_t grid(int64_t blocks, int64_t most, void* stream) {
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(unsigned(std::min(blocks, most)));
-  config.blockDim = dim3(THREADS);
-  config.stream = static_cast<cudaStream_t>(stream);
-  return config;
-}
-
-Status launch_realign(const Matrix& x, void* target, int64_t lines, int64_t leading, int64_t length, void* stream) {
+Status launch_realign(const Matrix& x, void* target, int64_t lines, int64_t leading, int64_t length, const Device& device,
+                      void* stream) {
   const int64_t size = size_of(x.dtype), bytes = length * size, share = THREADS * BATCH;
-  const auto config = grid((lines * ((bytes + 15) / 16) + share - 1) / share, INT_MAX, stream);
-  return status_of(cudaLaunchKernelEx(&config, realign, static_cast<const void*>(x.data), leading * size, bytes,
-                                      static_cast<uint4*>(target), lines), "cudaLaunchKernelEx");
+  const int64_t blocks = (lines * ((bytes + 15) / 16) + share - 1) / share;
+  return launch_blocks<realign, true>(std::min(blocks, int64_t(INT_MAX)), THREADS, 0, device, stream,
+                                      static_cast<const void*>(x.data), leading * size, bytes, static_cast<uint4*>(target), lines);
 }
 
 template <typename E>
-Status launch_make_k_contiguous(const Matrix& x, const Matrix& target, int64_t outer, int64_t k, void* stream) {
-  const auto config = grid((outer + BLK - 1) / BLK * ((target.row + BLK - 1) / BLK), INT_MAX, stream);
+Status launch_make_k_contiguous(const Matrix& x, const Matrix& target, int64_t outer, int64_t k, const Device& device,
+                                void* stream) {
+  const int64_t blocks = (outer + BLK - 1) / BLK * ((target.row + BLK - 1) / BLK);
   const bool along_k = outer == 1 || x.col < x.row;
   const bool wide = order_of(x) == Order::col_major && alignment(x, outer, k) == 16;
-  return status_of(cudaLaunchKernelEx(&config, make_k_contiguous<E>, static_cast<const E*>(x.data), x.row, x.col,
-                                      static_cast<E*>(target.data), target.row, outer, k, along_k, wide),
-                   "cudaLaunchKernelEx");
+  return launch_blocks<make_k_contiguous<E>, true>(std::min(blocks, int64_t(INT_MAX)), THREADS, 0, device, stream,
+                                                   static_cast<const E*>(x.data), x.row, x.col, static_cast<E*>(target.data),
+                                                   target.row, outer, k, along_k, wide);
 }
 
 template <typename T>
 Status launch_reduce_of(const Problem& p, const float* partials, int splits, const Device& device, void* stream) {
-  const int width = p.n % 4 == 0 ? 4 : 1;
-  const auto config = grid((p.m * p.n / width + THREADS - 1) / THREADS, int64_t(device.num_sms) * 8, stream);
-  const auto kernel = width == 4 ? reduce<T, 4> : reduce<T, 1>;
-  return status_of(cudaLaunchKernelEx(&config, kernel, p, wide_accesses(p), partials, splits), "cudaLaunchKernelEx");
+  const auto reduce_by = [&](auto width) {
+    constexpr int W = decltype(width)::value;
+    const int64_t blocks = (p.m * p.n / W + THREADS - 1) / THREADS;
+    return launch_blocks<reduce<T, W>, true>(std::min(blocks, int64_t(device.num_sms) * 8), THREADS, 0, device, stream, p,
+                                             wide_accesses(p), partials, splits);
+  };
+  return p.n % 4 == 0 ? reduce_by(std::integral_constant<int, 4>()) : reduce_by(std::integral_constant<int, 1>());
 }
 
 }  // namespace
 
-Status launch_repack(const Matrix& x, const Matrix& target, int64_t outer, int64_t k, void* stream) {
+Status launch_repack(const Matrix& x, const Matrix& target, int64_t outer, int64_t k, const Device& device, void* stream) {
   if (order_of(x) == order_of(target))
-    return order_of(x) == Order::row_major ? launch_realign(x, target.data, outer, x.row, k, stream)
-                                           : launch_realign(x, target.data, k, x.col, outer, stream);
-  return size_of(x.dtype) == 2 ? launch_make_k_contiguous<uint16_t>(x, target, outer, k, stream)
-                               : launch_make_k_contiguous<uint32_t>(x, target, outer, k, stream);
+    return order_of(x) == Order::row_major ? launch_realign(x, target.data, outer, x.row, k, device, stream)
+                                           : launch_realign(x, target.data, k, x.col, outer, device, stream);
+  return size_of(x.dtype) == 2 ? launch_make_k_contiguous<uint16_t>(x, target, outer, k, device, stream)
+                               : launch_make_k_contiguous<uint32_t>(x, target, outer, k, device, stream);
 }
 
 Status launch_reduce(const Problem& p, const float* partials, int splits, const Device& device, void* stream) {

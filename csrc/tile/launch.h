@@ -39,13 +39,21 @@ __device__ __forceinline__ void wait_for_previous_kernel() {
 #endif
 }
 
-// Only for kernels that call wait_for_previous_kernel, on GPUs that run its sm_90a code: without the wait they would race.
-inline void allow_overlap(cudaLaunchConfig_t& config, cudaLaunchAttribute& attribute, const Device& device) {
-  if (device.sm != 90) return;
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
+// OVERLAPS: the kernel calls wait_for_previous_kernel. Without that call it would race; so it would where code older than
+// sm_90a runs, which has no such instruction.
+template <auto Kernel, bool OVERLAPS, typename... Args>
+Status launch_blocks(int64_t blocks, int threads, int smem_bytes, const Device& device, void* stream, const Args&... args) {
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(unsigned(blocks));
+  config.blockDim = dim3(unsigned(threads));
+  config.dynamicSmemBytes = size_t(smem_bytes);
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &overlap;
+  config.numAttrs = OVERLAPS && device.sm == 90;
+  return status_of(cudaLaunchKernelEx(&config, Kernel, args...), "cudaLaunchKernelEx");
 }
 
 // Persistent grid: as many blocks as the GPU holds at once, or one per tile and split if those are fewer.
@@ -55,14 +63,8 @@ Status launch(const Launch& call, const Args&... args) {
   const Status smem = allow_smem<Kernel>(tile.smem_bytes, call.device.ordinal);
   if (!smem.ok()) return smem;
   const int64_t work = tiles_of(call.problem, tile) * call.splits;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(unsigned(std::min(work, int64_t(call.device.num_sms) * tile.blocks_per_sm)));
-  config.blockDim = dim3(unsigned(tile.threads));
-  config.dynamicSmemBytes = size_t(tile.smem_bytes);
-  config.stream = static_cast<cudaStream_t>(call.stream);
-  cudaLaunchAttribute attribute;
-  if (OVERLAPS) allow_overlap(config, attribute, call.device);
-  return status_of(cudaLaunchKernelEx(&config, Kernel, args...), "cudaLaunchKernelEx");
+  return launch_blocks<Kernel, OVERLAPS>(std::min(work, int64_t(call.device.num_sms) * tile.blocks_per_sm), tile.threads,
+                                         tile.smem_bytes, call.device, call.stream, args...);
 }
 
 }  // namespace tc
