@@ -90,7 +90,6 @@ PYBIND11_MODULE(_C, module) {
   module.def("swizzled_chunk", &tc::swizzled_chunk, py::arg("line"), py::arg("chunk"), py::arg("chunks"));
   module.def("swizzled_offset", &tc::swizzled_offset, py::arg("line"), py::arg("col"), py::arg("extent"),
              py::arg("bytes"));
-  module.def("staged_offset", &tc::staged_offset, py::arg("row"), py::arg("col"), py::arg("extent"));
 #ifdef TC_WITH_CUDA
   module.attr("with_cuda") = true;
 #else

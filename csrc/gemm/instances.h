@@ -43,24 +43,24 @@ inline constexpr Instance kWmmaKstage[] = {
     {128, 256, 32, 5, 256, padded_smem(128, 256, 32, 5), 1, 255.f},  // 150 KB
 };
 
-// Stages of (tile_m + tile_n) lines of tile_k halves, with two barriers each, and 16 rows of each warp's tile in fp32; TF32 keeps
-// the bytes and halves tile_k.
-constexpr Instance mma_swizzle_instance(int tile_m, int tile_n, int tile_k, int stages, int warps, int blocks_per_sm,
+// Stages of (tile_m + tile_n) lines of tile_k halves; TF32 keeps the bytes and halves tile_k.
+constexpr Instance mma_swizzle_instance(int tile_m, int tile_n, int tile_k, int stages, int threads, int blocks_per_sm,
                                         float tflops) {
-  const int warps_m = warps / (tile_n >= 256 ? 4 : 2);
-  const int smem_bytes = stages * ((tile_m + tile_n) * tile_k * 2 + 16) + warps_m * 16 * tile_n * 4;
-  return {tile_m, tile_n, tile_k, stages, warps * 32, smem_bytes, blocks_per_sm, tflops};
+  return {tile_m, tile_n, tile_k, stages, threads, stages * (tile_m + tile_n) * tile_k * 2, blocks_per_sm, tflops};
 }
 
 // Warp tiles are 64x64 where the block tile is large enough: each fragment then feeds eight or four mma.sync.
 inline constexpr Instance kMmaSwizzle[] = {
-    mma_swizzle_instance(128, 256, 64, 4, 8, 1, 440.f),
-    mma_swizzle_instance(256, 128, 32, 6, 8, 1, 410.f),
-    mma_swizzle_instance(128, 128, 64, 4, 8, 1, 370.f),
-    mma_swizzle_instance(128, 128, 32, 5, 4, 2, 385.f),  // 96 KB: the largest tiles of sm_86 and sm_89
-    mma_swizzle_instance(64, 128, 64, 4, 4, 2, 340.f),
-    mma_swizzle_instance(64, 64, 64, 4, 4, 3, 270.f),
-    mma_swizzle_instance(64, 64, 64, 8, 4, 1, 250.f),    // eight K tiles under way: small problems wait for latency alone
+    mma_swizzle_instance(128, 256, 64, 4, 256, 1, 440.f),
+    mma_swizzle_instance(256, 128, 32, 6, 256, 1, 410.f),
+    mma_swizzle_instance(128, 256, 32, 4, 256, 1, 395.f),  // 96 KB: the large tiles of sm_86 and sm_89
+    mma_swizzle_instance(256, 128, 32, 4, 256, 1, 400.f),
+    mma_swizzle_instance(128, 128, 64, 4, 256, 1, 370.f),
+    mma_swizzle_instance(128, 128, 32, 5, 128, 2, 385.f),
+    mma_swizzle_instance(64, 128, 64, 4, 128, 2, 340.f),
+    mma_swizzle_instance(64, 64, 64, 4, 128, 3, 270.f),
+    mma_swizzle_instance(64, 64, 64, 8, 128, 1, 250.f),  // 128 KB under way: small problems wait for latency alone
+    mma_swizzle_instance(64, 128, 64, 6, 128, 1, 300.f),
 };
 
 }  // namespace tc

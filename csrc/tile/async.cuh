@@ -7,13 +7,6 @@ namespace tc {
 
 __device__ __forceinline__ uint32_t smem_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
 
-// x again, as if unknown: what a rare path or an epilogue derives from x itself, the compiler keeps in registers all through the
-// main loop, which has none to spare.
-__device__ __forceinline__ int anew(int x) {
-  asm volatile("" : "+r"(x));
-  return x;
-}
-
 // 16 bytes, both addresses multiples of 16; only the first `bytes` are read, the rest of the 16 become zeros.
 // .cg keeps the copy out of L1, where a tile that is read once from shared memory on has no second reader.
 __device__ __forceinline__ void cp_async_16(uint32_t smem_dst, const void* gmem_src, int bytes) {

@@ -6,7 +6,6 @@
 
 #include "../gemm/problem.h"
 #include "copy.cuh"
-#include "swizzle.h"
 
 namespace tc {
 
@@ -108,72 +107,55 @@ __device__ __forceinline__ void finish_run(const Problem& p, const Wide& wide, i
   finish_run<T>(p, wide, i, j, product, c, 0);
 }
 
-constexpr int kPassRows = 16;  // rows of a warp's tile that pass through shared memory at once: those of one mma.sync
-
-// finish_tile for C of type CElement and D of DElement, each lane W elements of a row at a time. C is read AHEAD runs before its
-// use, and so before stores to D, which it may be: a load that waits for a branch or a store costs a latency of its own
-// (16384x4096x128 on an H200: 216 microseconds a load at a time, 128 in batches of eight). Reads beyond the matrix repeat its
-// last row or column instead.
-template <typename CElement, typename DElement, int W, int PASSES, int COLS, typename Stage>
-__device__ __forceinline__ void finish_passes(const Problem& p, const float* staged, int64_t i0, int64_t j0, int64_t d_offset,
-                                              const Stage& stage) {
-  constexpr int PER_ROW = COLS / W, RUNS = kPassRows * PER_ROW / 32;
-  constexpr int MOST = W == 1 ? 16 : 8 / int(sizeof(CElement)), AHEAD = RUNS < MOST ? RUNS : MOST;  // 16 registers
-  static_assert(RUNS % AHEAD == 0);
-  const CElement* c = static_cast<const CElement*>(p.c.data) + i0 * p.c.row + j0 * p.c.col;
-  DElement* d = static_cast<DElement*>(p.d.data) + d_offset + i0 * p.d.row + j0 * p.d.col;
-  int rows = int(min(int64_t(PASSES * kPassRows), p.m - i0));  // of this pass and those after it
-  const int cols = int(min(int64_t(COLS), p.n - j0)), lane = anew(threadIdx.x) & 31;
-  const auto row_of = [&](int r) { return (lane + r * 32) / PER_ROW; };
-  const auto col_of = [&](int r) { return (lane + r * 32) % PER_ROW * W; };
-  Vec<CElement, W> addend[AHEAD] = {};
-  const auto read_c = [&](int r) {
-    addend[r % AHEAD] = *reinterpret_cast<const Vec<CElement, W>*>(c + min(row_of(r), rows - 1) * p.c.row +
-                                                                   min(col_of(r), cols - W) * p.c.col);
-  };
-  if (p.c.data) {
-#pragma unroll
-    for (int r = 0; r < AHEAD; ++r) read_c(r);
-  }
+// finish_staged for C of type CElement and D of DElement, each lane W elements of a row at a time. All of a batch's C is in
+// flight before any of it is used: with a branch, or a store to D, which C may be, between two loads, each costs a latency of
+// its own (16384x4096x128 on an H200: 216 microseconds a load at a time, 128 in batches of eight).
+template <typename CElement, typename DElement, int W, int ROWS, int COLS, int PITCH>
+__device__ __forceinline__ void finish_staged_as(const Problem& p, const float* staged, int64_t i0, int64_t j0,
+                                                 int64_t d_offset) {
+  constexpr int PER_ROW = COLS / W, RUNS = ROWS * PER_ROW / 32, MOST = W == 1 ? 16 : 8, BATCH = RUNS < MOST ? RUNS : MOST;
+  static_assert(RUNS % BATCH == 0);
+  const CElement* const c = static_cast<const CElement*>(p.c.data) + i0 * p.c.row + j0 * p.c.col;
+  DElement* const d = static_cast<DElement*>(p.d.data) + d_offset + i0 * p.d.row + j0 * p.d.col;
+  const int rows = int(min(int64_t(ROWS), p.m - i0)), cols = int(min(int64_t(COLS), p.n - j0));
+  const int lane = threadIdx.x % 32;
 #pragma unroll 1
-  for (int pass = 0; pass < PASSES; ++pass) {
-    stage(pass);
-    __syncwarp();
+  for (int first = lane; first < ROWS * PER_ROW; first += BATCH * 32) {
+    Vec<CElement, W> addend[BATCH] = {};
+    if (p.c.data) {
 #pragma unroll
-    for (int r = 0; r < RUNS; ++r) {
-      Vec<float, W> product;
+      for (int r = 0; r < BATCH; ++r) {
+        const int i = (first + r * 32) / PER_ROW, j = (first + r * 32) % PER_ROW * W;
+        // beyond the matrix its last element again, because a branch here would wait for the load
+        addend[r] = *reinterpret_cast<const Vec<CElement, W>*>(c + min(i, rows - 1) * p.c.row + min(j, cols - W) * p.c.col);
+      }
+    }
 #pragma unroll
-      for (int e = 0; e < W; e += 4)
-        *reinterpret_cast<Vec<float, W < 4 ? W : 4>*>(&product.x[e]) =
-            *reinterpret_cast<const Vec<float, W < 4 ? W : 4>*>(staged + staged_offset(row_of(r), col_of(r) + e, COLS));
+    for (int r = 0; r < BATCH; ++r) {
+      const int i = (first + r * 32) / PER_ROW, j = (first + r * 32) % PER_ROW * W;
+      const Vec<float, W> product = *reinterpret_cast<const Vec<float, W>*>(&staged[i * PITCH + j]);
       Vec<DElement, W> result;
 #pragma unroll
       for (int e = 0; e < W; ++e)
-        result.x[e] = from_float<DElement>(combine(product.x[e], p.alpha, to_float(addend[r % AHEAD].x[e]), p.beta));
-      if (p.c.data) read_c(r + AHEAD);  // of the next pass, too
-      if (row_of(r) < rows && (W > 1 || col_of(r) < cols))
-        *reinterpret_cast<Vec<DElement, W>*>(d + row_of(r) * p.d.row + col_of(r) * p.d.col) = result;
+        result.x[e] = from_float<DElement>(combine(product.x[e], p.alpha, to_float(addend[r].x[e]), p.beta));
+      if (W > 1 || (i < rows && j < cols))
+        *reinterpret_cast<Vec<DElement, W>*>(d + i * p.d.row + j * p.d.col) = result;
     }
-    __syncwarp();
-    c += kPassRows * p.c.row;
-    d += kPassRows * p.d.row;
-    rows -= kPassRows;
   }
 }
 
-// A warp finishes its (PASSES * 16, COLS) products at (i0, j0) of D. stage(pass) puts 16 rows of them into `staged`, this
-// warp's (16, COLS) floats laid out by staged_offset. 16-byte pieces of rows where the tile is whole and C and D allow them,
-// single elements side by side otherwise. D begins `d_offset` elements into p.d: the part of a split K.
-template <typename T, int PASSES, int COLS, typename Stage>
-__device__ __forceinline__ void finish_tile(const Problem& p, const Wide& wide, const float* staged, int64_t i0, int64_t j0,
-                                            int64_t d_offset, const Stage& stage) {
+// A warp finishes (ROWS, COLS) products that it staged in shared memory, rows PITCH floats apart, at (i0, j0) of D: 16-byte
+// pieces of rows where the tile is whole and C and D allow them, single elements side by side otherwise.
+template <typename T, int ROWS, int COLS, int PITCH>
+__device__ __forceinline__ void finish_staged(const Problem& p, const Wide& wide, const float* staged, int64_t i0, int64_t j0,
+                                              int64_t d_offset) {
   if (i0 >= p.m || j0 >= p.n) return;
-  const bool whole = wide.d && (wide.c || !p.c.data) && j0 + COLS <= p.n;
+  const bool whole = wide.d && (wide.c || !p.c.data) && i0 + ROWS <= p.m && j0 + COLS <= p.n;
   const auto finish = [&](auto c_type, auto d_type) {
     using C = decltype(c_type);
     using D = decltype(d_type);
-    if (whole) finish_passes<C, D, 8, PASSES, COLS>(p, staged, i0, j0, d_offset, stage);
-    else finish_passes<C, D, 1, PASSES, COLS>(p, staged, i0, j0, d_offset, stage);
+    if (whole) finish_staged_as<C, D, 8, ROWS, COLS, PITCH>(p, staged, i0, j0, d_offset);
+    else finish_staged_as<C, D, 1, ROWS, COLS, PITCH>(p, staged, i0, j0, d_offset);
   };
   if (p.d.dtype != DType::f32) finish(T(), T());
   else if (p.c.dtype == DType::f32) finish(float(), float());

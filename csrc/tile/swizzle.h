@@ -30,13 +30,4 @@ TC_HOST_DEVICE constexpr int swizzled_offset(int line, int col, int extent, int 
   return line * extent + swizzled_chunk(line, col / per_chunk, extent / per_chunk) * per_chunk + col % per_chunk;
 }
 
-// A warp's accumulators on their way to D, (rows, extent) floats. mma.sync leaves pairs of a row's floats in four lanes, memory
-// wants eight in one, so a row's even 16-byte chunks come first and its odd ones after them: eight lanes then read chunks side
-// by side. The XOR gives the four lines of a store phase, or the two of a read phase of short rows, different bank groups.
-TC_HOST_DEVICE constexpr int staged_offset(int row, int col, int extent) {
-  const int runs = extent / 8, odd = col / 4 % 2;
-  const int swizzle = runs >= 8 ? (row & 3) ^ odd * 4 : (row & 3) | (row & 1) << 2;
-  return row * extent + ((odd * runs + col / 8) ^ swizzle) * 4 + col % 4;
-}
-
 }  // namespace tc

@@ -19,57 +19,55 @@ struct SwizzledTile {
   static_assert(THREADS % CHUNKS == 0 && LINES % STEP == 0 && STEP % 8 == 0, "all pieces share one swizzle");
   static_assert(K_CONTIGUOUS || sizeof(T) == 2, "ldmatrix.trans transposes 16-bit elements only");
 
-  const T* next = nullptr;  // this thread's next chunk to copy
-  int outer_left = 0;       // rows of A or columns of B from the tile's first on
+  const T* next;    // this thread's next chunk to copy
+  int64_t leading;
+  int outer_left;   // rows of A or columns of B from the tile's first on
 
-  static __device__ int line(int thread = threadIdx.x) { return thread / CHUNKS; }
-  static __device__ int col(int thread = threadIdx.x) { return thread % CHUNKS * W; }
-  static __device__ uint32_t target(int thread = threadIdx.x) {
-    return sizeof(T) * swizzled_offset(line(thread), col(thread), EXTENT, sizeof(T));
-  }
+  static __device__ int line() { return threadIdx.x / CHUNKS; }
+  static __device__ int col() { return threadIdx.x % CHUNKS * W; }
+  static __device__ uint32_t target() { return sizeof(T) * swizzled_offset(line(), col(), EXTENT, sizeof(T)); }
 
-  // Elements from line to line of x, (outer, K).
-  static __device__ int64_t leading(const Matrix& x) { return K_CONTIGUOUS ? x.row : x.col; }
-
-  // The tiles from (outer0, k0) on come next, of `outer` rows of A or columns of B.
-  __device__ void move_to(const Matrix& x, int64_t outer0, int64_t outer, int64_t k0) {
-    outer_left = int(min(int64_t(MN), outer - outer0));
-    next = static_cast<const T*>(x.data) + (K_CONTIGUOUS ? (outer0 + line()) * leading(x) + k0 + col()
-                                                         : (k0 + line()) * leading(x) + outer0 + col());
+  __device__ SwizzledTile(const Matrix& x, int64_t leading, int64_t outer0, int64_t outer, int64_t k0)
+      : leading(leading), outer_left(int(min(int64_t(MN), outer - outer0))) {
+    next = static_cast<const T*>(x.data) + (K_CONTIGUOUS ? (outer0 + line()) * leading + k0 + col()
+                                                         : (k0 + line()) * leading + outer0 + col());
   }
 
   // Asks L2 for part `part` of `parts` of the k deep strip of tiles from (outer0, k0) on.
-  static __device__ void prefetch(const Matrix& x, int64_t outer0, int64_t outer, int64_t k0, int64_t k, int part, int parts) {
-    const int64_t lines = min(int64_t(MN), outer - outer0);
-    const T* const first = static_cast<const T*>(x.data) + outer0 * x.row + k0 * x.col;
-    if (K_CONTIGUOUS) prefetch_lines<THREADS>(first, leading(x) * sizeof(T), int(lines), k * sizeof(T), part, parts);
-    else prefetch_lines<THREADS>(first, leading(x) * sizeof(T), int(k), lines * sizeof(T), part, parts);
+  static __device__ void prefetch(const Matrix& x, int64_t leading, int64_t outer0, int64_t outer, int64_t k0, int64_t k,
+                                  int part, int parts) {
+    const int64_t width = min(int64_t(MN), outer - outer0);
+    const T* const first = static_cast<const T*>(x.data) + (K_CONTIGUOUS ? outer0 * leading + k0 : k0 * leading + outer0);
+    prefetch_lines<THREADS>(first, leading * sizeof(T), int(K_CONTIGUOUS ? width : k), (K_CONTIGUOUS ? k : width) * sizeof(T),
+                            part, parts);
   }
 
   // Whether K tiles that are whole may be copied by load_whole: no chunk of theirs is cut off.
   __device__ bool whole() const { return K_CONTIGUOUS || outer_left >= MN; }
 
   // Copies the PART-th of PARTS equal parts of the next K tile and steps on, so that the copies of a tile spread over the
-  // products of another. Whole chunks and pointers that are stepped, not computed: each instruction here delays an mma.sync.
+  // products of another. Lines beyond the matrix are left as they are: they only reach elements of D that are not stored.
+  // Whole chunks and pointers that are stepped, not computed, because every instruction here delays an mma.sync.
   template <int PARTS>
-  __device__ void load_whole(const Matrix& x, bool wanted, uint32_t smem, int part) {
+  __device__ void load_whole(bool wanted, uint32_t smem, int part) {
     static_assert(PIECES % PARTS == 0);
 #pragma unroll
-    for (int i = part * (PIECES / PARTS); i < (part + 1) * (PIECES / PARTS); ++i, next += STEP * leading(x))
-      cp_async_16_if(wanted, smem + target() + i * STEP * EXTENT * sizeof(T), next);
-    if (K_CONTIGUOUS && part == PARTS - 1) next += BLK_K - LINES * leading(x);
+    for (int i = part * (PIECES / PARTS); i < (part + 1) * (PIECES / PARTS); ++i, next += STEP * leading)
+      cp_async_16_if(wanted && (!K_CONTIGUOUS || i * STEP < outer_left - line()),
+                     smem + target() + i * STEP * EXTENT * sizeof(T), next);
+    if (K_CONTIGUOUS && part == PARTS - 1) next += BLK_K - LINES * leading;
   }
 
-  // Copies the next K tile when it is cut off, without stepping on; what lies beyond the matrix becomes zeros.
+  // Copies the next K tile when it is cut off, without stepping on; what lies beyond outer_left and k_left becomes zeros.
   __device__ void load_cut(const Matrix& x, uint32_t smem, int k_left) const {
-    const int thread = anew(threadIdx.x) & (THREADS - 1);
     const int lines = K_CONTIGUOUS ? outer_left : k_left, extent = K_CONTIGUOUS ? k_left : outer_left;
-    const int bytes = max(0, min(W, extent - col(thread))) * int(sizeof(T));
-    const T* source = next;
-    smem += target(thread);
+    const int bytes = max(0, min(W, extent - col())) * int(sizeof(T));
 #pragma unroll 1
-    for (int l = line(thread); l < LINES; l += STEP, source += STEP * leading(x), smem += STEP * EXTENT * sizeof(T))
-      cp_async_16(smem, source, l < lines ? bytes : 0);
+    for (int i = 0; i < PIECES; ++i) {
+      const bool reads = line() + i * STEP < lines && bytes > 0;  // a copy of nothing still wants an aligned address
+      cp_async_16(smem + target() + i * STEP * EXTENT * sizeof(T),
+                  reads ? next + i * STEP * leading : static_cast<const T*>(x.data), reads ? bytes : 0);
+    }
   }
 
   // Fragments are 16 elements of MN by 32 bytes of K. `lane_offset` is where this lane's ldmatrix row begins in the fragment
