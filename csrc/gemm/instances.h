@@ -52,15 +52,15 @@ constexpr Instance mma_swizzle_instance(int tile_m, int tile_n, int tile_k, int 
 // Warp tiles are 64x64 where the block tile is large enough: each fragment then feeds eight or four mma.sync.
 inline constexpr Instance kMmaSwizzle[] = {
     mma_swizzle_instance(128, 256, 64, 4, 256, 1, 440.f),
-    mma_swizzle_instance(256, 128, 32, 6, 256, 1, 410.f),
-    mma_swizzle_instance(128, 256, 32, 4, 256, 1, 395.f),  // 96 KB: the large tiles of sm_86 and sm_89
-    mma_swizzle_instance(256, 128, 32, 4, 256, 1, 400.f),
+    mma_swizzle_instance(256, 128, 32, 6, 256, 1, 400.f),
+    mma_swizzle_instance(128, 256, 32, 4, 256, 1, 395.f),  // 96 KB: the large tile of sm_86 and sm_89
     mma_swizzle_instance(128, 128, 64, 4, 256, 1, 370.f),
-    mma_swizzle_instance(128, 128, 32, 5, 128, 2, 385.f),
+    mma_swizzle_instance(128, 128, 64, 3, 128, 2, 410.f),
     mma_swizzle_instance(64, 128, 64, 4, 128, 2, 340.f),
     mma_swizzle_instance(64, 64, 64, 4, 128, 3, 270.f),
-    mma_swizzle_instance(64, 64, 64, 8, 128, 1, 250.f),  // 128 KB under way: small problems wait for latency alone
-    mma_swizzle_instance(64, 128, 64, 6, 128, 1, 300.f),
+    // One wave of small tiles waits for latency alone: more K tiles under way, and a start that overlaps the kernel before.
+    mma_swizzle_instance(64, 128, 64, 6, 128, 1, 270.f),
+    mma_swizzle_instance(64, 64, 64, 8, 128, 1, 210.f),
 };
 
 }  // namespace tc

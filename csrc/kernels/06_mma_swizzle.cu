@@ -31,7 +31,7 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
   constexpr int BLK_M = kMmaSwizzle[I].tile_m, BLK_N = kMmaSwizzle[I].tile_n, STAGES = kMmaSwizzle[I].stages;
   constexpr int BLK_K = kMmaSwizzle[I].tile_k * 2 / int(sizeof(T)), MMA_K = 32 / int(sizeof(T));
   constexpr int THREADS = kMmaSwizzle[I].threads, STEPS = BLK_K / MMA_K;
-  constexpr int WARPS_N = kMmaSwizzle[I].tile_n >= 256 ? 4 : 2, WARPS_M = THREADS / 32 / WARPS_N;
+  constexpr int WARPS_N = BLK_N >= 256 ? 4 : 2, WARPS_M = THREADS / 32 / WARPS_N;
   constexpr int WARP_M = BLK_M / WARPS_M, WARP_N = BLK_N / WARPS_N, MMAS_M = WARP_M / 16, MMAS_N = WARP_N / 8;
   using ATile = SwizzledTile<T, BLK_M, BLK_K, A_K_CONTIGUOUS, THREADS>;
   using BTile = SwizzledTile<T, BLK_N, BLK_K, B_K_CONTIGUOUS, THREADS>;
@@ -54,7 +54,7 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
     ATile::prefetch(p.a, lda, int64_t(tile.m) * BLK_M, p.m, k0, k, tile.n, tiles_n);
     BTile::prefetch(p.b, ldb, int64_t(tile.n) * BLK_N, p.n, k0, k, tile.m, tiles_m);
   }
-  wait_for_previous_kernel();
+  if (kMmaSwizzle[I].blocks_per_sm == 1) wait_for_previous_kernel();
 
   for (int work = blockIdx.x; work < tiles * splits; work += gridDim.x) {
     const int split = work / tiles, first = split * share, count = max(0, min(share, k_tiles - first));
@@ -161,13 +161,13 @@ template <int I, typename T>
 Status launch_instance(const Launch& call) {
   const Problem& p = call.problem;
   const Wide wide = wide_accesses(p);
-  if constexpr (sizeof(T) == 4) return launch<mma_swizzle<I, T, true, true>, true>(call, p, wide, call.splits);
+  if constexpr (sizeof(T) == 4) return launch<mma_swizzle<I, T, true, true>, kMmaSwizzle[I].blocks_per_sm == 1>(call, p, wide, call.splits);
   else {
     const bool a = order_of(p.a) == Order::row_major, b = order_of(p.b) == Order::col_major;
-    if (a && b) return launch<mma_swizzle<I, T, true, true>, true>(call, p, wide, call.splits);
-    if (a) return launch<mma_swizzle<I, T, true, false>, true>(call, p, wide, call.splits);
-    if (b) return launch<mma_swizzle<I, T, false, true>, true>(call, p, wide, call.splits);
-    return launch<mma_swizzle<I, T, false, false>, true>(call, p, wide, call.splits);
+    if (a && b) return launch<mma_swizzle<I, T, true, true>, kMmaSwizzle[I].blocks_per_sm == 1>(call, p, wide, call.splits);
+    if (a) return launch<mma_swizzle<I, T, true, false>, kMmaSwizzle[I].blocks_per_sm == 1>(call, p, wide, call.splits);
+    if (b) return launch<mma_swizzle<I, T, false, true>, kMmaSwizzle[I].blocks_per_sm == 1>(call, p, wide, call.splits);
+    return launch<mma_swizzle<I, T, false, false>, kMmaSwizzle[I].blocks_per_sm == 1>(call, p, wide, call.splits);
   }
 }
 

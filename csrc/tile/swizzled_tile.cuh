@@ -45,14 +45,13 @@ struct SwizzledTile {
   // Whether K tiles that are whole may be copied by load_whole: no chunk of theirs is cut off.
   __device__ bool whole() const { return K_CONTIGUOUS || outer_left >= MN; }
 
-  // Copies the PART-th of PARTS equal parts of the next K tile and steps on, so that the copies of a tile spread over the
+  // Copies part `part` of PARTS about equal parts of the next K tile and steps on, so that the copies of a tile spread over the
   // products of another. Lines beyond the matrix are left as they are: they only reach elements of D that are not stored.
   // Whole chunks and pointers that are stepped, not computed, because every instruction here delays an mma.sync.
   template <int PARTS>
   __device__ void load_whole(bool wanted, uint32_t smem, int part) {
-    static_assert(PIECES % PARTS == 0);
 #pragma unroll
-    for (int i = part * (PIECES / PARTS); i < (part + 1) * (PIECES / PARTS); ++i, next += STEP * leading)
+    for (int i = part * PIECES / PARTS; i < (part + 1) * PIECES / PARTS; ++i, next += STEP * leading)
       cp_async_16_if(wanted && (!K_CONTIGUOUS || i * STEP < outer_left - line()),
                      smem + target() + i * STEP * EXTENT * sizeof(T), next);
     if (K_CONTIGUOUS && part == PARTS - 1) next += BLK_K - LINES * leading;
