@@ -24,6 +24,7 @@ CUDA_SOURCES = [
     "csrc/kernels/04_wmma_double_buffer.cu",
     "csrc/kernels/05_wmma_kstage.cu",
     "csrc/kernels/06_mma_swizzle.cu",
+    "csrc/kernels/07_wgmma_tma.cu",
 ]
 
 # Ampere machine code, PTX from which the driver compiles for every later GPU, and Hopper with its own instructions.

@@ -63,4 +63,25 @@ inline constexpr Instance kMmaSwizzle[] = {
     mma_swizzle_instance(64, 64, 64, 8, 128, 1, 210.f),
 };
 
+// Warpgroups of four warps: one that copies, and `groups` that multiply. Stages of (tile_m + tile_n) lines of 128 bytes, boxes of C
+// and D, and a barrier for each box and two for each stage. Stages come first: the swizzle wants them 1024-byte aligned.
+constexpr Instance wgmma_tma_instance(int tile_m, int tile_n, int stages, int groups, int boxes, bool pingpong, int blocks_per_sm,
+                                      float tflops) {
+  const int smem_bytes = stages * ((tile_m + tile_n) * 128 + 16) + groups * boxes * (64 * 128 + 8);
+  return {tile_m, tile_n, 64, stages, (groups + 1) * 128, smem_bytes, blocks_per_sm, tflops, boxes, pingpong};
+}
+
+inline constexpr Instance kWgmmaTma[] = {
+    wgmma_tma_instance(128, 256, 4, 2, 2, false, 1, 640.f),
+    wgmma_tma_instance(128, 256, 3, 2, 4, false, 1, 640.f),
+    wgmma_tma_instance(128, 128, 5, 2, 4, true, 1, 620.f),
+    wgmma_tma_instance(64, 256, 4, 2, 4, true, 1, 620.f),
+    wgmma_tma_instance(128, 192, 4, 2, 3, false, 1, 600.f),
+    wgmma_tma_instance(128, 128, 5, 2, 2, false, 1, 560.f),
+    wgmma_tma_instance(128, 64, 4, 2, 1, false, 2, 450.f),
+    wgmma_tma_instance(64, 128, 4, 1, 2, false, 2, 450.f),
+    wgmma_tma_instance(64, 64, 5, 1, 1, false, 2, 350.f),
+    wgmma_tma_instance(64, 64, 10, 1, 1, false, 1, 250.f),
+};
+
 }  // namespace tc

@@ -13,6 +13,8 @@ bool multiplies_tf32(const Kernel& kernel, const Problem& p) {
 
 const char* rejection(const Kernel& kernel, const Instance& instance, const Problem& p, const Device& device) {
   if (device.sm < kernel.min_sm) return "the GPU is too old for it";
+  if (device.sm > kernel.max_sm) return "the GPU has no such instructions any more";
+  if (instance.boxes && std::max({p.m, p.n, p.k}) > INT32_MAX) return "a tensor map's coordinates have 32 bits";
   if (multiplies_tf32(kernel, p) && !p.allow_tf32) return "fp32 operands need allow_tf32";
   if (!(kernel.operands & bit(p.a.dtype)) && !multiplies_tf32(kernel, p))
     return "it does not multiply operands of this dtype";
@@ -27,7 +29,10 @@ const char* rejection(const Kernel& kernel, const Instance& instance, const Prob
 bool needs_repack(const Matrix& x, int64_t outer, int64_t k) {
   const Order order = order_of(x);
   const bool k_contiguous = order == Order::row_major;
-  return k > 0 && (order == Order::strided || alignment(x, outer, k) < 16 || (x.dtype == DType::f32 && !k_contiguous));
+  const int64_t leading = k_contiguous ? x.row : x.col, lines = k_contiguous ? outer : k, extent = k_contiguous ? k : outer;
+  const bool overlapping = lines > 1 && leading < extent;  // expanded: a tensor map has no stride 0
+  return k > 0 && (order == Order::strided || alignment(x, outer, k) < 16 || overlapping ||
+                   (x.dtype == DType::f32 && !k_contiguous));
 }
 
 int64_t repacked_bytes(const Matrix& x, int64_t outer, int64_t k) {

@@ -21,6 +21,8 @@ struct Instance {
   int smem_bytes;     // dynamic shared memory
   int blocks_per_sm;  // what __launch_bounds__ asks for
   float tflops;       // reached on an H200 with every SM busy; the planner scales it by the number of SMs
+  int boxes = 0;          // wgmma_tma: 8 KB boxes of C and D in shared memory per warpgroup that multiplies
+  bool pingpong = false;  // wgmma_tma: its two warpgroups take whole tiles in turn instead of sharing each
 };
 
 constexpr unsigned bit(DType t) { return 1u << unsigned(t); }
@@ -45,7 +47,7 @@ enum class Access : uint8_t {
 struct Kernel {
   const char* name;
   const char* idea;
-  int min_sm;
+  int min_sm, max_sm;
   unsigned operands;  // which dtypes of A and B, as bits, and kTf32
   Access access;
   bool split_k;

@@ -19,6 +19,12 @@ __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4], uint32_t sme
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(smem));
 }
 
+// The same the other way (sm_90).
+__device__ __forceinline__ void stmatrix_x4(uint32_t smem, const uint32_t (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+               ::"r"(smem), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+
 // Not volatile: it touches registers only, and the compiler is to place it among the loads.
 // D (16, 8) += A (16, K) B (K, 8) in fp32, K 32 bytes deep: 16 halves or 8 TF32 values. T names the operands.
 template <typename T>

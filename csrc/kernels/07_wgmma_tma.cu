@@ -1,0 +1,199 @@
+// wgmma_tma: Hopper's own instructions. One thread copies, two warpgroups multiply.
+//
+// What changed from mma_swizzle: TMA copies a whole tile at one thread's word, swizzled on the way, and an mbarrier counts its
+// bytes, so that copying takes a producer warpgroup with next to no registers; wgmma multiplies straight from shared memory,
+// asynchronously, 64 rows by up to 256 columns at a time, so that no fragment passes through registers. C comes by TMA while the
+// product runs and D leaves the same way (tma_epilogue.cuh). Cooperative instances share a tile between two warpgroups; pingpong
+// ones give each a tile of its own, so that one's epilogue hides behind the other's product. Small N, M or K: smaller tiles,
+// split K.
+//
+// Build: nvcc -std=c++17 -O3 -gencode=arch=compute_90a,code=sm_90a -Xptxas=-v -cubin -o wgmma.cubin csrc/kernels/07_wgmma_tma.cu
+// Run:   python -m bench.sweep --kernel wgmma_tma
+#include <iterator>
+#include <utility>
+
+#include "../gemm/instances.h"
+#include "../tile/scheduler.cuh"
+#include "../tile/tma_epilogue.cuh"
+#include "../tile/wgmma.cuh"
+
+namespace tc {
+namespace {
+
+struct Operands {
+  CUtensorMap a, b;
+};
+
+template <int I, typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
+__global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) void wgmma_tma(
+    const Problem p, const Schedule schedule, const __grid_constant__ Operands operands, const __grid_constant__ TmaPaths paths) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  constexpr Instance INSTANCE = kWgmmaTma[I];
+  constexpr int BLK_M = INSTANCE.tile_m, BLK_N = INSTANCE.tile_n, STAGES = INSTANCE.stages, BOXES = INSTANCE.boxes;
+  constexpr int BLK_K = 128 / int(sizeof(T)), STEPS = 4, GROUPS = INSTANCE.threads / 128 - 1;
+  constexpr bool PINGPONG = INSTANCE.pingpong, RESHARES = GROUPS == 2 && INSTANCE.blocks_per_sm == 1;  // of registers
+  constexpr int ROWS = PINGPONG ? BLK_M : BLK_M / GROUPS, BLOCKS_M = ROWS / 64;  // of a warpgroup's tile
+  constexpr int A_BYTES = BLK_M * 128, B_BYTES = BLK_N * 128, STAGE_BYTES = A_BYTES + B_BYTES;
+  constexpr int BLOCK = 64 * 128;  // bytes of 64 rows of A or 64 columns of B in a stage, either way round
+  static_assert(STAGES * (STAGE_BYTES + 16) + GROUPS * BOXES * (BLOCK + 8) == INSTANCE.smem_bytes);
+
+  // ---- prologue ----
+  extern __shared__ __align__(1024) char smem[];
+  const uint32_t stages = smem_address(smem);                       // (STAGES, A then B tile)
+  char* const boxes = smem + STAGES * STAGE_BYTES;                  // (GROUPS, BOXES, 64, 128 bytes)
+  const uint32_t filled = stages + STAGES * STAGE_BYTES + GROUPS * BOXES * BLOCK;  // (STAGES) barriers: it holds a K tile
+  const uint32_t read = filled + STAGES * 8;                        // (STAGES) barriers: it has been multiplied
+  const uint32_t arrived = read + STAGES * 8;                       // (GROUPS, BOXES) barriers: the box of C is there
+  const int group = int(threadIdx.x) / 128 - 1;                     // -1 copies
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; ++s) {
+      mbarrier_init(filled + s * 8, 1);
+      mbarrier_init(read + s * 8, PINGPONG ? 1 : GROUPS);
+    }
+    for (int i = 0; i < GROUPS * BOXES; ++i) mbarrier_init(arrived + i * 8, 1);
+    fence_before_tma();
+  }
+  __syncthreads();
+  if (INSTANCE.blocks_per_sm == 1) wait_for_previous_kernel();
+
+  if (group < 0) {
+    // ---- copies ----
+    if (RESHARES) give_registers<40>();
+    if (threadIdx.x != 0) return;
+    RingPosition<STAGES> at;
+    for (int work = blockIdx.x; work < schedule.size; work += gridDim.x) {
+      const Share share = schedule[work];
+      const int m0 = share.tile.m * BLK_M, n0 = share.tile.n * BLK_N;
+      for (int t = 0; t < share.count; ++t, at.advance()) {
+        const int k0 = (share.first + t) * BLK_K;
+        const uint32_t a = stages + at.stage * STAGE_BYTES, b = a + A_BYTES, barrier = filled + at.stage * 8;
+        mbarrier_wait(read + at.stage * 8, at.parity ^ 1);
+        mbarrier_arrive_expect(barrier, STAGE_BYTES);
+        if (A_K_CONTIGUOUS) tma_load(a, operands.a, barrier, k0, m0);
+        else
+          for (int i = 0; i < BLK_M / 64; ++i) tma_load(a + i * BLOCK, operands.a, barrier, m0 + i * 64, k0);
+        if (B_K_CONTIGUOUS) tma_load(b, operands.b, barrier, k0, n0);
+        else
+          for (int i = 0; i < BLK_N / 64; ++i) tma_load(b + i * BLOCK, operands.b, barrier, n0 + i * 64, k0);
+      }
+    }
+    return;
+  }
+
+  if (RESHARES) take_registers<232>();
+  const int thread = threadIdx.x % 128;
+  RingPosition<STAGES> at;
+  uint32_t use = 0;  // tiles that this warpgroup has finished
+  for (int i = 0, work = blockIdx.x; work < schedule.size; ++i, work += gridDim.x) {
+    const Share share = schedule[work];
+    if (PINGPONG && i % GROUPS != group) {
+      at.advance(share.count);
+      continue;
+    }
+    const int m0 = share.tile.m * BLK_M + (PINGPONG ? 0 : group * ROWS), n0 = share.tile.n * BLK_N;
+    const auto epilogue = [&](auto d_type, auto&& act) {
+      act(TmaEpilogue<T, decltype(d_type), ROWS, BLK_N, BOXES>{p, paths, boxes + group * BOXES * BLOCK,
+                                                              arrived + group * BOXES * 8, 1 + group, thread});
+    };
+    const auto with_epilogue = [&](auto&& act) {
+      if (sizeof(T) == 4 || p.d.dtype == DType::f32) epilogue(float(), act);
+      else epilogue(T(), act);
+    };
+
+    // ---- main loop ----
+    float acc[BLOCKS_M][BLK_N / 2];
+    int last = 0;  // the stage that was multiplied last
+    for (int t = 0; t < share.count; ++t) {
+      mbarrier_wait(filled + at.stage * 8, at.parity);
+      const uint32_t stage = stages + at.stage * STAGE_BYTES;
+      const uint64_t a = tile_descriptor<A_K_CONTIGUOUS>(stage + (PINGPONG ? 0 : group * ROWS * 128), BLOCK);
+      const uint64_t b = tile_descriptor<B_K_CONTIGUOUS>(stage + A_BYTES, BLOCK);
+      wgmma_fence();
+#pragma unroll
+      for (int k = 0; k < STEPS; ++k)
+#pragma unroll
+        for (int m = 0; m < BLOCKS_M; ++m)
+          wgmma<T, BLK_N, A_K_CONTIGUOUS, B_K_CONTIGUOUS>(acc[m], a + k * kNextK<A_K_CONTIGUOUS> + m * (BLOCK >> 4),
+                                                          b + k * kNextK<B_K_CONTIGUOUS>, t > 0 || k > 0);
+      wgmma_commit();
+      if (t == 0) {
+        with_epilogue([&](const auto& e) { e.prefetch(m0, n0); });
+      } else {
+        wgmma_wait<1>();
+        if (thread == 0) mbarrier_arrive(read + last * 8);
+      }
+      last = at.stage;
+      at.advance();
+    }
+    wgmma_wait<0>();
+    if (share.count > 0) {
+      if (thread == 0) mbarrier_arrive(read + last * 8);
+    } else {
+#pragma unroll
+      for (int m = 0; m < BLOCKS_M; ++m)
+#pragma unroll
+        for (float& x : acc[m]) x = 0.f;
+      with_epilogue([&](const auto& e) { e.prefetch(m0, n0); });
+    }
+
+    // ---- epilogue ----
+    with_epilogue([&](const auto& e) { e.finish(acc, m0, n0, share.split, use); });
+    ++use;
+  }
+  if (thread == 0) tma_store_wait();
+#else
+  asm("trap;");  // built for another GPU than the one that has these instructions
+#endif
+}
+
+template <int I, typename T>
+Status launch_instance(const Launch& call) {
+  const Problem& p = call.problem;
+  const Instance& tile = call.tile;
+  const bool a_k = order_of(p.a) == Order::row_major, b_k = order_of(p.b) == Order::col_major;
+  Operands operands = {};
+  if (p.k > 0) {
+    const Status a = a_k ? make_tensor_map(operands.a, p.a.data, p.a.dtype, p.m, p.k, p.a.row, tile.tile_m)
+                         : make_tensor_map(operands.a, p.a.data, p.a.dtype, p.k, p.m, p.a.col, 64);
+    if (!a.ok()) return a;
+    const Status b = b_k ? make_tensor_map(operands.b, p.b.data, p.b.dtype, p.n, p.k, p.b.col, tile.tile_n)
+                         : make_tensor_map(operands.b, p.b.data, p.b.dtype, p.k, p.n, p.b.row, 64);
+    if (!b.ok()) return b;
+  }
+  TmaPaths paths = {};
+  const Status status = make_tma_paths(paths, p, call.splits);
+  if (!status.ok()) return status;
+  const Schedule schedule(p, tile, 128 / int(sizeof(T)), call.splits);
+  constexpr bool OVERLAPS = kWgmmaTma[I].blocks_per_sm == 1;
+  if constexpr (sizeof(T) == 4) return launch<wgmma_tma<I, T, true, true>, OVERLAPS>(call, p, schedule, operands, paths);
+  else {
+    if (a_k && b_k) return launch<wgmma_tma<I, T, true, true>, OVERLAPS>(call, p, schedule, operands, paths);
+    if (a_k) return launch<wgmma_tma<I, T, true, false>, OVERLAPS>(call, p, schedule, operands, paths);
+    if (b_k) return launch<wgmma_tma<I, T, false, true>, OVERLAPS>(call, p, schedule, operands, paths);
+    return launch<wgmma_tma<I, T, false, false>, OVERLAPS>(call, p, schedule, operands, paths);
+  }
+}
+
+template <int... I>
+Status launch_any(const Launch& call, std::integer_sequence<int, I...>) {
+  Status status;
+  const auto attempt = [&](auto index) {
+    constexpr int i = decltype(index)::value;
+    if (&call.tile != &kWgmmaTma[i]) return;
+    switch (call.problem.a.dtype) {
+      case DType::f16: status = launch_instance<i, __half>(call); break;
+      case DType::bf16: status = launch_instance<i, __nv_bfloat16>(call); break;
+      case DType::f32: status = launch_instance<i, float>(call); break;
+    }
+  };
+  (attempt(std::integral_constant<int, I>()), ...);
+  return status;
+}
+
+}  // namespace
+
+Status launch_wgmma_tma(const Launch& call) {
+  return launch_any(call, std::make_integer_sequence<int, std::size(kWgmmaTma)>());
+}
+
+}  // namespace tc

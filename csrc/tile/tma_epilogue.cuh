@@ -1,0 +1,194 @@
+// A warpgroup's way from accumulators to D: boxes of C come to shared memory by TMA while the product runs, each is turned into
+// a box of D where it lies, and leaves by TMA while the next one is computed.
+#pragma once
+
+#include "barrier.cuh"
+#include "epilogue.cuh"
+#include "mma.cuh"
+#include "tma.cuh"
+
+namespace tc {
+
+constexpr int kBoxRows = 64;  // of C and D: those of one wgmma
+
+// How a kernel reaches C and D: by TMA where it can, otherwise element by element, side by side.
+enum class CPath : uint8_t { none, tma, row, copy };  // row: one row for all, as a 1-D bias is
+
+struct TmaPaths {
+  CUtensorMap c, d;
+  CPath c_path;
+  bool d_by_tma;
+};
+
+inline bool reachable_by_tma(const Matrix& x, int64_t rows, int64_t cols) {
+  return order_of(x) == Order::row_major && alignment(x, rows, cols) == 16 && (rows == 1 || x.row >= cols);
+}
+
+// D has `splits` layers of (M, N).
+inline Status make_tma_paths(TmaPaths& paths, const Problem& p, int splits) {
+  const bool full_c = p.c.data && p.c.dtype == p.d.dtype && reachable_by_tma(p.c, p.m, p.n);
+  paths.c_path = !p.c.data ? CPath::none : full_c ? CPath::tma : p.c.row == 0 && p.c.col <= 1 ? CPath::row : CPath::copy;
+  paths.d_by_tma = reachable_by_tma(p.d, p.m, p.n) && (splits == 1 || p.m * p.n * size_of(p.d.dtype) % 16 == 0);
+  if (full_c) {
+    const Status status = make_tensor_map(paths.c, p.c.data, p.c.dtype, p.m, p.n, p.c.row, kBoxRows);
+    if (!status.ok()) return status;
+  }
+  if (!paths.d_by_tma) return {};
+  return make_tensor_map(paths.d, p.d.data, p.d.dtype, p.m, p.n, p.d.row, kBoxRows, splits, p.m * p.n);
+}
+
+__device__ __forceinline__ uint32_t pack(float x, float y, __half) {
+  const __half2 r = __floats2half2_rn(x, y);
+  return reinterpret_cast<const uint32_t&>(r);
+}
+__device__ __forceinline__ uint32_t pack(float x, float y, __nv_bfloat16) {
+  const __nv_bfloat162 r = __floats2bfloat162_rn(x, y);
+  return reinterpret_cast<const uint32_t&>(r);
+}
+__device__ __forceinline__ float2 unpack(uint32_t x, __half) { return __half22float2(reinterpret_cast<const __half2&>(x)); }
+__device__ __forceinline__ float2 unpack(uint32_t x, __nv_bfloat16) {
+  return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(x));
+}
+
+// The epilogue of a warpgroup for tiles of (ROWS, COLS) and D of type D. T is the operands' type, which C may have as well.
+// Boxes are (64, 128 bytes), walked down the tile's 64-row blocks last; the tile has COUNT of them, of which BUFFERS at a time
+// lie in shared memory. One thread, the warpgroup's first, speaks to TMA.
+template <typename T, typename D, int ROWS, int COLS, int MOST_BUFFERS>
+struct TmaEpilogue {
+  static constexpr int WIDTH = kBoxBytes / int(sizeof(D)), PER_BLOCK = COLS / WIDTH, COUNT = ROWS / kBoxRows * PER_BLOCK;
+  static constexpr int BUFFERS = COUNT < MOST_BUFFERS ? COUNT : MOST_BUFFERS, BOX_BYTES = kBoxRows * kBoxBytes;
+  static_assert(COUNT % BUFFERS == 0);
+
+  const Problem& p;
+  const TmaPaths& paths;
+  char* const boxes;       // (BUFFERS, 64, 128 bytes)
+  const uint32_t arrived;  // (BUFFERS) barriers: C is there
+  const int name;          // of the warpgroup's named barrier
+  const int thread;        // of the warpgroup
+
+  __device__ uint32_t box(int i) const { return smem_address(boxes) + i % BUFFERS * BOX_BYTES; }
+  __device__ void sync() const { named_barrier<128>(name); }
+
+  __device__ void load_c(int i, int m0, int n0) const {
+    mbarrier_arrive_expect(arrived + i % BUFFERS * 8, BOX_BYTES);
+    tma_load(box(i), paths.c, arrived + i % BUFFERS * 8, n0 + i % PER_BLOCK * WIDTH, m0 + i / PER_BLOCK * kBoxRows);
+  }
+
+  // While the product runs: asks for the tile's first boxes of C, into which the last tile's D no longer lies.
+  __device__ void prefetch(int m0, int n0) const {
+    if (paths.c_path != CPath::tma || thread != 0) return;
+    tma_store_wait_read<0>();
+#pragma unroll
+    for (int i = 0; i < BUFFERS; ++i) load_c(i, m0, n0);
+  }
+
+  // Element (row, col) of a box for every one of its elements inside the matrix, consecutive lanes on consecutive columns.
+  template <typename F>
+  __device__ __forceinline__ void for_each(int m, int n, const F& f) const {
+    const int rows = int(min(int64_t(kBoxRows), p.m - m)), cols = int(min(int64_t(WIDTH), p.n - n));
+    const int lane = thread % 32;
+#pragma unroll 8
+    for (int row = thread / 32; row < kBoxRows; row += 4)
+#pragma unroll
+      for (int col = lane; col < WIDTH; col += 32)
+        if (row < rows && col < cols) f(row, col);
+  }
+  __device__ D* element(int i, int row, int col) const {
+    constexpr int W = 16 / int(sizeof(D));
+    return reinterpret_cast<D*>(boxes + i % BUFFERS * BOX_BYTES + box_offset(row, col / W)) + col % W;
+  }
+
+  template <typename C>
+  __device__ void copy_c(int i, int m, int n) const {
+    const C* const c = static_cast<const C*>(p.c.data) + m * p.c.row + n * p.c.col;
+    for_each(m, n, [&](int row, int col) { *element(i, row, col) = from_float<D>(to_float(c[row * p.c.row + col * p.c.col])); });
+  }
+  __device__ void copy_d(int i, int m, int n, int split) const {
+    D* const d = static_cast<D*>(p.d.data) + split * p.m * p.n + m * p.d.row + n * p.d.col;
+    for_each(m, n, [&](int row, int col) { d[row * p.d.row + col * p.d.col] = *element(i, row, col); });
+  }
+
+  // C's row at columns n and n + 1.
+  __device__ float2 row_c(int64_t n) const {
+    const auto at = [&](int64_t j) {
+      j = min(j, p.n - 1) * p.c.col;
+      return p.c.dtype == DType::f32 ? static_cast<const float*>(p.c.data)[j] : to_float(static_cast<const T*>(p.c.data)[j]);
+    };
+    return make_float2(at(n), at(n + 1));
+  }
+
+  // Columns 8 j .. 8 j + 15 of the box: 16-bit D by ldmatrix and stmatrix, fp32 two floats at a time. acc is wgmma's.
+  __device__ __forceinline__ void finish_16(int i, int j, const float* acc, float2 row0, float2 row1) const {
+    const int warp = thread / 32, lane = thread % 32;
+    const bool reads = paths.c_path == CPath::tma || paths.c_path == CPath::copy;
+    if constexpr (sizeof(D) == 2) {
+      const uint32_t at = box(i) + box_offset(warp * 16 + lane % 16, j + lane / 16);
+      uint32_t c[4] = {}, d[4];  // (rows, columns): (0, 0), (8, 0), (0, 8), (8, 8)
+      if (reads) ldmatrix_x4(c, at);
+#pragma unroll
+      for (int q = 0; q < 4; ++q) {
+        const float2 addend = reads ? unpack(c[q], D()) : q < 2 ? row0 : row1;
+        d[q] = pack(combine(acc[q * 2], p.alpha, addend.x, p.beta), combine(acc[q * 2 + 1], p.alpha, addend.y, p.beta), D());
+      }
+      stmatrix_x4(at, d);
+    } else {
+#pragma unroll
+      for (int q = 0; q < 4; ++q) {
+        const int row = warp * 16 + lane / 4 + q % 2 * 8, col = (j + q / 2) * 8 + lane % 4 * 2;
+        float2* const at = reinterpret_cast<float2*>(element(i, row, col));
+        const float2 addend = reads ? *at : q < 2 ? row0 : row1;
+        *at = make_float2(combine(acc[q * 2], p.alpha, addend.x, p.beta), combine(acc[q * 2 + 1], p.alpha, addend.y, p.beta));
+      }
+    }
+  }
+
+  // `use` counts this warpgroup's tiles: the parity of `arrived`.
+  __device__ __forceinline__ void finish(const float (&acc)[ROWS / kBoxRows][COLS / 2], int m0, int n0, int split,
+                                         uint32_t use) const {
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+      const int m = m0 + i / PER_BLOCK * kBoxRows, n = n0 + i % PER_BLOCK * WIDTH;
+      if (paths.c_path == CPath::tma) {
+        mbarrier_wait(arrived + i % BUFFERS * 8, (use * (COUNT / BUFFERS) + i / BUFFERS) & 1);
+      } else {
+        if (thread == 0) tma_store_wait_read<BUFFERS - 1>();
+        sync();
+        if (paths.c_path == CPath::copy) {
+          if (p.c.dtype == DType::f32) copy_c<float>(i, m, n);
+          else copy_c<T>(i, m, n);
+          sync();
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < WIDTH / 8; j += 2) {
+        float2 row0 = {}, row1 = {};
+        if (paths.c_path == CPath::row) {
+          const int64_t col = n + j * 8 + thread % 4 * 2;
+          row0 = row_c(col);
+          row1 = row_c(col + 8);
+        }
+        finish_16(i, j, &acc[i / PER_BLOCK][(i % PER_BLOCK * WIDTH / 8 + j) * 4], row0, row1);
+      }
+      if (paths.d_by_tma) {
+        fence_before_tma();
+        sync();
+        if (thread == 0) {
+          tma_store(paths.d, box(i), n, m, split);
+          tma_store_commit();
+          if (paths.c_path == CPath::tma && i > 0 && i - 1 + BUFFERS < COUNT) {  // into the box that left before this one
+            tma_store_wait_read<1>();
+            load_c(i - 1 + BUFFERS, m0, n0);
+          }
+        }
+      } else {
+        sync();
+        copy_d(i, m, n, split);
+        fence_before_tma();
+        sync();
+        if (thread == 0 && paths.c_path == CPath::tma && i + BUFFERS < COUNT) load_c(i + BUFFERS, m0, n0);
+      }
+    }
+  }
+};
+
+}  // namespace tc

@@ -1,0 +1,96 @@
+// wgmma, one wrapper per instruction: a warpgroup multiplies tiles that lie in shared memory (sm_90a).
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace tc {
+
+// Before a warpgroup's first wgmma, and after its other accesses to the accumulators.
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+// Until at most N of the warpgroup's groups, the youngest, are still under way.
+template <int N>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+
+// A warpgroup's share of the register file; REGISTERS is a multiple of 8.
+template <int REGISTERS>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+template <int REGISTERS>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+
+// A tile that TMA wrote with the 128-byte swizzle, as wgmma wants it described (PTX ISA, "Matrix Descriptor Format"). Lines of
+// 128 bytes, eight of them to a 1024-byte atom, atoms one after another. K-contiguous: a line is a row of the operand.
+// Otherwise it holds 64 rows at one k, and the next 64 rows lie `block` bytes on.
+template <bool K_CONTIGUOUS>
+__device__ __forceinline__ uint64_t tile_descriptor(uint32_t smem, uint32_t block) {
+  constexpr uint64_t ATOM = 1024 >> 4, SWIZZLE_128B = uint64_t(1) << 62;
+  return SWIZZLE_128B | ATOM << 32 | uint64_t(K_CONTIGUOUS ? 1 : block >> 4) << 16 | (smem & 0x3ffff) >> 4;
+}
+
+// To the next 32 bytes of K: within the line, or 16 lines down.
+template <bool K_CONTIGUOUS>
+constexpr uint64_t kNextK = (K_CONTIGUOUS ? 32 : 16 * 128) >> 4;
+
+// The accumulators as operands, and their numbers in the instruction's text.
+#define TC_F8(i) \
+  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define TC_F32(i) TC_F8(i), TC_F8(i + 8), TC_F8(i + 16), TC_F8(i + 24)
+#define TC_R32 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
+  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define TC_R64 TC_R32 \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
+  ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define TC_R96 TC_R64 \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79" \
+  ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define TC_R128 TC_R96 \
+  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
+  ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+// A, B, P, TA and TB are the numbers of the operands that follow the accumulators. TF32 has no transpose flags.
+#define TC_WGMMA_TEXT(SHAPE, TYPES, REGS, A, B, P, FLAGS)                                                            \
+  "{\n .reg .pred p;\n setp.ne.b32 p, %" #P ", 0;\n wgmma.mma_async.sync.aligned." SHAPE ".f32." TYPES " {" REGS "}, %" #A \
+  ", %" #B ", p, 1, 1" FLAGS ";\n}"
+#define TC_WGMMA(WIDTH, REGS, A, B, P, TA, TB, ...)                                                                  \
+  if constexpr (N == WIDTH && std::is_same_v<T, __half>)                                                             \
+    asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k16", "f16.f16", REGS, A, B, P, ", %" #TA ", %" #TB)                     \
+                 : __VA_ARGS__ : "l"(a), "l"(b), "r"(int(accumulate)), "n"(!A_K_CONTIGUOUS), "n"(!B_K_CONTIGUOUS));  \
+  else if constexpr (N == WIDTH && std::is_same_v<T, __nv_bfloat16>)                                                 \
+    asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k16", "bf16.bf16", REGS, A, B, P, ", %" #TA ", %" #TB)                   \
+                 : __VA_ARGS__ : "l"(a), "l"(b), "r"(int(accumulate)), "n"(!A_K_CONTIGUOUS), "n"(!B_K_CONTIGUOUS));  \
+  else if constexpr (N == WIDTH)                                                                                     \
+    asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k8", "tf32.tf32", REGS, A, B, P, "")                                     \
+                 : __VA_ARGS__ : "l"(a), "l"(b), "r"(int(accumulate)))
+
+// D (64, N) += A (64, K) B (K, N) in fp32, K 32 bytes deep; D = A B where `accumulate` is false. Lane l of warp w of the
+// warpgroup holds elements (16 w + l / 4 + 8 h, 8 j + l % 4 * 2 + e) in d[4 j + 2 h + e].
+template <typename T, int N, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
+__device__ __forceinline__ void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {
+  static_assert(sizeof(T) == 2 || (A_K_CONTIGUOUS && B_K_CONTIGUOUS), "only 16-bit operands may lie the other way");
+  TC_WGMMA(64, TC_R32, 32, 33, 34, 35, 36, TC_F32(0));
+  TC_WGMMA(128, TC_R64, 64, 65, 66, 67, 68, TC_F32(0), TC_F32(32));
+  TC_WGMMA(192, TC_R96, 96, 97, 98, 99, 100, TC_F32(0), TC_F32(32), TC_F32(64));
+  TC_WGMMA(256, TC_R128, 128, 129, 130, 131, 132, TC_F32(0), TC_F32(32), TC_F32(64), TC_F32(96));
+}
+
+#undef TC_F8
+#undef TC_F32
+#undef TC_R32
+#undef TC_R64
+#undef TC_R96
+#undef TC_R128
+#undef TC_WGMMA_TEXT
+#undef TC_WGMMA
+
+}  // namespace tc
