@@ -64,10 +64,11 @@ inline constexpr Instance kMmaSwizzle[] = {
 };
 
 // Warpgroups of four warps: one that copies, and `groups` that multiply. Stages of (tile_m + tile_n) lines of 128 bytes, boxes of C
-// and D, and a barrier for each box and two for each stage. Stages come first: the swizzle wants them 1024-byte aligned.
+// and D, and a barrier for each box, two for each stage and two more for taking turns. Stages come first: the swizzle wants them
+// 1024-byte aligned.
 constexpr Instance wgmma_tma_instance(int tile_m, int tile_n, int stages, int groups, int boxes, bool pingpong, int blocks_per_sm,
                                       float tflops) {
-  const int smem_bytes = stages * ((tile_m + tile_n) * 128 + 16) + groups * boxes * (64 * 128 + 8);
+  const int smem_bytes = stages * ((tile_m + tile_n) * 128 + 16) + groups * boxes * (64 * 128 + 8) + 16;
   return {tile_m, tile_n, 64, stages, (groups + 1) * 128, smem_bytes, blocks_per_sm, tflops, boxes, pingpong};
 }
 

@@ -35,7 +35,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
   constexpr int ROWS = PINGPONG ? BLK_M : BLK_M / GROUPS, BLOCKS_M = ROWS / 64;  // of a warpgroup's tile
   constexpr int A_BYTES = BLK_M * 128, B_BYTES = BLK_N * 128, STAGE_BYTES = A_BYTES + B_BYTES;
   constexpr int BLOCK = 64 * 128;  // bytes of 64 rows of A or 64 columns of B in a stage, either way round
-  static_assert(STAGES * (STAGE_BYTES + 16) + GROUPS * BOXES * (BLOCK + 8) == INSTANCE.smem_bytes);
+  static_assert(STAGES * (STAGE_BYTES + 16) + GROUPS * BOXES * (BLOCK + 8) + 16 == INSTANCE.smem_bytes);
 
   // ---- prologue ----
   extern __shared__ __align__(1024) char smem[];
@@ -44,6 +44,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
   const uint32_t filled = stages + STAGES * STAGE_BYTES + GROUPS * BOXES * BLOCK;  // (STAGES) barriers: it holds a K tile
   const uint32_t read = filled + STAGES * 8;                        // (STAGES) barriers: it has been multiplied
   const uint32_t arrived = read + STAGES * 8;                       // (GROUPS, BOXES) barriers: the box of C is there
+  const uint32_t turn = arrived + GROUPS * BOXES * 8;               // (GROUPS) barriers: its turn to multiply
   const int group = int(threadIdx.x) / 128 - 1;                     // -1 copies
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {
@@ -51,6 +52,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
       mbarrier_init(read + s * 8, PINGPONG ? 1 : GROUPS);
     }
     for (int i = 0; i < GROUPS * BOXES; ++i) mbarrier_init(arrived + i * 8, 1);
+    for (int i = 0; i < GROUPS; ++i) mbarrier_init(turn + i * 8, 1);
     fence_before_tma();
   }
   __syncthreads();
@@ -101,6 +103,8 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     };
 
     // ---- main loop ----
+    // A warpgroup that ran ahead could take `filled` of one lap of the ring for that of a later one.
+    if (PINGPONG) mbarrier_wait(turn + group * 8, (use & 1) ^ (group == 0));
     float acc[BLOCKS_M][BLK_N / 2];
     int last = 0;  // the stage that was multiplied last
     for (int t = 0; t < share.count; ++t) {
@@ -125,6 +129,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
       last = at.stage;
       at.advance();
     }
+    if (PINGPONG && thread == 0) mbarrier_arrive(turn + (1 - group) * 8);
     wgmma_wait<0>();
     if (share.count > 0) {
       if (thread == 0) mbarrier_arrive(read + last * 8);
