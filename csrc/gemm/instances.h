@@ -67,22 +67,22 @@ inline constexpr Instance kMmaSwizzle[] = {
 // and D, and a barrier for each box, two for each stage and two more for taking turns. Stages come first: the swizzle wants them
 // 1024-byte aligned.
 constexpr Instance wgmma_tma_instance(int tile_m, int tile_n, int stages, int groups, int boxes, bool pingpong, int blocks_per_sm,
-                                      float tflops) {
+                                      float tflops, float epilogue) {
   const int smem_bytes = stages * ((tile_m + tile_n) * 128 + 16) + groups * boxes * (64 * 128 + 8) + 16;
-  return {tile_m, tile_n, 64, stages, (groups + 1) * 128, smem_bytes, blocks_per_sm, tflops, boxes, pingpong};
+  return {tile_m, tile_n, 64, stages, (groups + 1) * 128, smem_bytes, blocks_per_sm, tflops, epilogue, boxes, pingpong};
 }
 
 inline constexpr Instance kWgmmaTma[] = {
-    wgmma_tma_instance(128, 256, 4, 2, 2, false, 1, 640.f),
-    wgmma_tma_instance(128, 256, 3, 2, 4, false, 1, 640.f),
-    wgmma_tma_instance(128, 128, 5, 2, 4, true, 1, 620.f),
-    wgmma_tma_instance(64, 256, 4, 2, 4, true, 1, 620.f),
-    wgmma_tma_instance(128, 192, 4, 2, 3, false, 1, 600.f),
-    wgmma_tma_instance(128, 128, 5, 2, 2, false, 1, 560.f),
-    wgmma_tma_instance(128, 64, 4, 2, 1, false, 2, 450.f),
-    wgmma_tma_instance(64, 128, 4, 1, 2, false, 2, 450.f),
-    wgmma_tma_instance(64, 64, 5, 1, 1, false, 2, 350.f),
-    wgmma_tma_instance(64, 64, 10, 1, 1, false, 1, 250.f),
+    // tile_m, tile_n, stages, groups, boxes, pingpong, blocks per SM, TFLOP/s, epilogue
+    wgmma_tma_instance(128, 256, 3, 2, 4, false, 1, 708.f, 2.6f),
+    wgmma_tma_instance(128, 128, 5, 2, 4, true, 1, 707.f, 0.75f),
+    wgmma_tma_instance(64, 256, 4, 2, 4, true, 1, 680.f, 0.85f),
+    wgmma_tma_instance(128, 192, 4, 2, 3, false, 1, 667.f, 1.7f),
+    wgmma_tma_instance(128, 128, 5, 2, 2, false, 1, 646.f, 1.15f),
+    wgmma_tma_instance(128, 64, 4, 2, 1, false, 2, 466.f, 0.6f),
+    wgmma_tma_instance(64, 128, 4, 1, 2, false, 2, 608.f, 0.79f),
+    wgmma_tma_instance(64, 64, 5, 1, 1, false, 2, 417.f, 0.45f),
+    wgmma_tma_instance(64, 64, 10, 1, 1, false, 1, 266.f, 0.6f),
 };
 
 }  // namespace tc

@@ -42,7 +42,8 @@ int64_t repacked_bytes(const Matrix& x, int64_t outer, int64_t k) {
 
 constexpr double kMeasuredSms = 132;         // of the H200 on which every rate below was measured
 constexpr double kBytesPerMicrosecond = 4.1e6;
-constexpr double kLaunch = 2.5;              // microseconds that an empty kernel takes
+constexpr double kLaunch = 2.5;              // microseconds that an empty kernel takes, ...
+constexpr double kOverlap = 1.0;             // ... and how many of them lie under the kernel before (tile/launch.h)
 
 // The busiest SM's share of the work at the instance's measured rate, or the bytes at copy bandwidth, whichever takes longer.
 // Rates are those of halves; tensor cores multiply TF32 half as fast.
@@ -54,11 +55,12 @@ double predict_product(const Kernel& kernel, const Instance& instance, const Pro
   // An SM with fewer blocks than it could hold hides less latency.
   const double filled = std::min(1.0, per_sm / instance.blocks_per_sm);
   const double flops = 2.0 * instance.tile_m * instance.tile_n * k_tiles * instance.tile_k;
-  const double math = per_sm * flops / (rate * (0.5 + 0.5 * filled));
+  const double math = per_sm * (flops / (rate * (0.5 + 0.5 * filled)) + instance.epilogue);
   const double c_elements = !p.c.data ? 0 : (p.c.row ? double(p.m) : 1.0) * (p.c.col ? double(p.n) : 1.0);
   const double bytes = (double(p.m) + double(p.n)) * p.k * size_of(p.a.dtype) +
                        double(p.m) * p.n * size_of(p.d.dtype) + c_elements * size_of(p.c.dtype);
-  return std::max(math, bytes / kBytesPerMicrosecond) + kLaunch;
+  const bool overlaps = kernel.access == Access::aligned && instance.blocks_per_sm == 1;
+  return std::max(math, bytes / kBytesPerMicrosecond) + kLaunch - (overlaps ? kOverlap : 0);
 }
 
 }  // namespace

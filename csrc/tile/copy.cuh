@@ -116,15 +116,14 @@ __device__ __forceinline__ void copy_tile_async(T* smem, const T* gmem, int64_t 
   }
 }
 
-// Asks L2 for `lines` lines of `bytes` bytes, `pitch` bytes apart; THREADS threads ask, as part `part` of `parts` blocks that do.
-template <int THREADS>
-__device__ __forceinline__ void prefetch_lines(const void* first, int64_t pitch, int lines, int64_t bytes, int part = 0,
-                                               int parts = 1) {
-  constexpr int LINE = 128;  // bytes of a cache line
-  const int per_line = int((bytes + LINE - 1) / LINE);
-  for (int i = part * THREADS + threadIdx.x; i < lines * per_line; i += parts * THREADS)
+// Asks L2 for `lines` lines of `bytes` bytes, `pitch` bytes apart: every `threads`-th of their 128-byte pieces from `thread` on.
+__device__ __forceinline__ void prefetch_lines(const void* first, int64_t pitch, int lines, int64_t bytes, int thread,
+                                               int threads) {
+  constexpr int PIECE = 128;  // bytes of a cache line
+  const int per_line = int((bytes + PIECE - 1) / PIECE);
+  for (int i = thread; i < lines * per_line; i += threads)
     asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(first) + i / per_line * pitch +
-                                                  i % per_line * LINE));
+                                                  i % per_line * PIECE));
 }
 
 }  // namespace tc

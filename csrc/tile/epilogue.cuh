@@ -167,8 +167,8 @@ template <int BLK_M, int BLK_N, int THREADS>
 __device__ __forceinline__ void prefetch_c(const Problem& p, int64_t i0, int64_t j0) {
   if (!p.c.data || p.c.col != 1 || p.c.row == 0) return;
   const int bytes = p.c.dtype == DType::f32 ? 4 : 2;
-  prefetch_lines<THREADS>(static_cast<const char*>(p.c.data) + (i0 * p.c.row + j0) * bytes, p.c.row * bytes,
-                          int(min(int64_t(BLK_M), p.m - i0)), min(int64_t(BLK_N), p.n - j0) * bytes);
+  prefetch_lines(static_cast<const char*>(p.c.data) + (i0 * p.c.row + j0) * bytes, p.c.row * bytes,
+                 int(min(int64_t(BLK_M), p.m - i0)), min(int64_t(BLK_N), p.n - j0) * bytes, threadIdx.x, THREADS);
 }
 
 }  // namespace tc

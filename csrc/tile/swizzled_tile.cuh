@@ -38,8 +38,8 @@ struct SwizzledTile {
                                   int part, int parts) {
     const int64_t width = min(int64_t(MN), outer - outer0);
     const T* const first = static_cast<const T*>(x.data) + (K_CONTIGUOUS ? outer0 * leading + k0 : k0 * leading + outer0);
-    prefetch_lines<THREADS>(first, leading * sizeof(T), int(K_CONTIGUOUS ? width : k), (K_CONTIGUOUS ? k : width) * sizeof(T),
-                            part, parts);
+    prefetch_lines(first, leading * sizeof(T), int(K_CONTIGUOUS ? width : k), (K_CONTIGUOUS ? k : width) * sizeof(T),
+                   part * THREADS + threadIdx.x, parts * THREADS);
   }
 
   // Whether K tiles that are whole may be copied by load_whole: no chunk of theirs is cut off.

@@ -76,36 +76,53 @@ struct TmaEpilogue {
 
   // While the product runs: asks for the tile's first boxes of C, into which the last tile's D no longer lies.
   __device__ void prefetch(int m0, int n0) const {
+    if (paths.c_path == CPath::copy && p.c.col == 1 && p.c.row != 0) {
+      const int bytes = p.c.dtype == DType::f32 ? 4 : 2;
+      if (m0 < p.m && n0 < p.n)
+        prefetch_lines(static_cast<const char*>(p.c.data) + (m0 * p.c.row + n0) * bytes, p.c.row * bytes,
+                            int(min(int64_t(ROWS), p.m - m0)), min(int64_t(COLS), p.n - n0) * bytes, thread, 128);
+    }
     if (paths.c_path != CPath::tma || thread != 0) return;
     tma_store_wait_read<0>();
 #pragma unroll
     for (int i = 0; i < BUFFERS; ++i) load_c(i, m0, n0);
   }
 
-  // Element (row, col) of a box for every one of its elements inside the matrix, consecutive lanes on consecutive columns.
-  template <typename F>
-  __device__ __forceinline__ void for_each(int m, int n, const F& f) const {
-    const int rows = int(min(int64_t(kBoxRows), p.m - m)), cols = int(min(int64_t(WIDTH), p.n - n));
-    const int lane = thread % 32;
-#pragma unroll 8
-    for (int row = thread / 32; row < kBoxRows; row += 4)
-#pragma unroll
-      for (int col = lane; col < WIDTH; col += 32)
-        if (row < rows && col < cols) f(row, col);
-  }
   __device__ D* element(int i, int row, int col) const {
     constexpr int W = 16 / int(sizeof(D));
     return reinterpret_cast<D*>(boxes + i % BUFFERS * BOX_BYTES + box_offset(row, col / W)) + col % W;
   }
 
+  // Box i of C, element by element: consecutive lanes on consecutive columns, a batch of loads before its first use. Beyond the
+  // matrix its last element again, because a branch would wait for each load.
   template <typename C>
-  __device__ void copy_c(int i, int m, int n) const {
-    const C* const c = static_cast<const C*>(p.c.data) + m * p.c.row + n * p.c.col;
-    for_each(m, n, [&](int row, int col) { *element(i, row, col) = from_float<D>(to_float(c[row * p.c.row + col * p.c.col])); });
+  __device__ __forceinline__ void copy_c(int i, int m, int n) const {
+    constexpr int BATCH = 8, ACROSS = WIDTH / 32;
+    const C* const c = static_cast<const C*>(p.c.data);
+    const int64_t rows = p.m - 1, cols = p.n - 1;
+#pragma unroll 1
+    for (int first = thread / 32; first < kBoxRows; first += 4 * BATCH) {
+      C values[BATCH][ACROSS];
+#pragma unroll
+      for (int r = 0; r < BATCH; ++r)
+#pragma unroll
+        for (int x = 0; x < ACROSS; ++x)
+          values[r][x] = c[min(int64_t(m + first + r * 4), rows) * p.c.row + min(int64_t(n + thread % 32 + x * 32), cols) * p.c.col];
+#pragma unroll
+      for (int r = 0; r < BATCH; ++r)
+#pragma unroll
+        for (int x = 0; x < ACROSS; ++x)
+          *element(i, first + r * 4, thread % 32 + x * 32) = from_float<D>(to_float(values[r][x]));
+    }
   }
-  __device__ void copy_d(int i, int m, int n, int split) const {
+  __device__ __forceinline__ void copy_d(int i, int m, int n, int split) const {
     D* const d = static_cast<D*>(p.d.data) + split * p.m * p.n + m * p.d.row + n * p.d.col;
-    for_each(m, n, [&](int row, int col) { d[row * p.d.row + col * p.d.col] = *element(i, row, col); });
+    const int rows = int(min(int64_t(kBoxRows), p.m - m)), cols = int(min(int64_t(WIDTH), p.n - n));
+#pragma unroll 4
+    for (int row = thread / 32; row < rows; row += 4)
+#pragma unroll
+      for (int col = thread % 32; col < WIDTH; col += 32)
+        if (col < cols) d[row * p.d.row + col * p.d.col] = *element(i, row, col);
   }
 
   // C's row at columns n and n + 1.
