@@ -116,7 +116,8 @@ __device__ __forceinline__ void copy_tile_async(T* smem, const T* gmem, int64_t 
   }
 }
 
-// Asks L2 for `lines` lines of `bytes` bytes, `pitch` bytes apart; THREADS threads ask, as part `part` of `parts` blocks that do.
+// Asks L2 for `lines` lines of `bytes` bytes, `pitch` bytes apart. `parts` blocks of THREADS threads share the asking;
+// this one is `part`.
 template <int THREADS>
 __device__ __forceinline__ void prefetch_lines(const void* first, int64_t pitch, int lines, int64_t bytes, int part = 0,
                                                int parts = 1) {
