@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -69,6 +70,14 @@ def test_explain_names_the_planners_pick_and_every_fact(command, dtype, c):
     else:
         assert any("x the pick's time" in line for line in out)
     assert [line[:12].strip() for line in out[-len(FACTS) :]] == FACTS
+
+
+def test_the_readmes_example_is_what_explain_prints(command, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    section = (Path(__file__).parent.parent / "README.md").read_text().split("$ python -m torch_addmm_tc explain ")[1]
+    arguments, example = section.split("```")[0].split("\n", 1)
+    code, out, _ = command("explain", *arguments.split())
+    assert code == 0 and out == example
 
 
 @pytest.mark.parametrize("sizes, c, text", [

@@ -10,7 +10,8 @@ Status execute(const Problem& problem, const Verdict& verdict, const Device& dev
 
 // In kernels/00_workspace.cu.
 // Copies x, (outer, K), to `target`, which lies as repacked(x, outer, k) says.
-Status launch_repack(const Matrix& x, const Matrix& target, int64_t outer, int64_t k, const Device& device, void* stream);
+Status launch_repack(const Matrix& x, const Matrix& target, int64_t outer, int64_t k, const Device& device,
+                     void* stream);
 Status launch_reduce(const Problem& problem, const float* partials, int splits, const Device& device, void* stream);
 
 }  // namespace tc

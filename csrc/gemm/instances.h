@@ -58,7 +58,7 @@ inline constexpr Instance kMmaSwizzle[] = {
     mma_swizzle_instance(128, 128, 64, 3, 128, 2, 410.f),
     mma_swizzle_instance(64, 128, 64, 4, 128, 2, 340.f),
     mma_swizzle_instance(64, 64, 64, 4, 128, 3, 270.f),
-    // One wave of small tiles waits for latency alone: more K tiles under way, and a start that overlaps the kernel before.
+    // One wave of small tiles waits for latency alone: more K tiles under way, and an early start (launch.h).
     mma_swizzle_instance(64, 128, 64, 6, 128, 1, 270.f),
     mma_swizzle_instance(64, 64, 64, 8, 128, 1, 210.f),
 };

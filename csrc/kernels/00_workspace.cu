@@ -2,7 +2,8 @@
 //
 // An operand that cp.async and TMA cannot read (odd leading dimension, misaligned base, no direction of stride 1) is
 // repacked into workspace, laid out as repacked() in problem.h says: realign copies lines to 16-byte boundaries,
-// make_k_contiguous also turns them. reduce adds the fp32 partial products of a split K in a fixed order.
+// make_k_contiguous also transposes. reduce adds the fp32 partial products of a split K in a fixed order and finishes
+// D. All three start while the kernel before them still runs (wait_for_previous_kernel in tile/launch.h).
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o workspace.cubin csrc/kernels/00_workspace.cu
 #include <climits>
@@ -86,8 +87,8 @@ constexpr int BLK = 64;  // of outer and of K in a tile of make_k_contiguous
 // every write is 16 bytes of a line.
 template <typename E>
 __global__ __launch_bounds__(THREADS, 4) void make_k_contiguous(const E* source, int64_t outer_stride, int64_t k_stride,
-                                                             E* target, int64_t leading, int64_t outer, int64_t k,
-                                                             bool along_k, bool wide) {
+                                                                E* target, int64_t leading, int64_t outer, int64_t k,
+                                                                bool along_k, bool wide) {
   constexpr int W = 16 / int(sizeof(E)), SHARE = BLK * BLK / THREADS;  // elements of a chunk; of a thread
   __shared__ __align__(16) E tile[BLK * BLK];  // (outer, K)
   // A chunk's place in its row is permuted so that 8 lanes, on rows 1 or 4 apart, store to 8 different bank groups.
@@ -144,9 +145,10 @@ __global__ __launch_bounds__(THREADS, 4) void make_k_contiguous(const E* source,
   }
 }
 
-// D = alpha * (sum over splits of partials, (splits, M, N)) + beta * C, W elements of a row to a thread; N is a multiple of W.
+// D = alpha * (sum over splits of partials, (splits, M, N)) + beta * C, W elements of a row to a thread; W divides N.
 template <typename T, int W>
-__global__ __launch_bounds__(THREADS) void reduce(const Problem p, const Wide wide, const float* partials, const int splits) {
+__global__ __launch_bounds__(THREADS) void reduce(const Problem p, const Wide wide, const float* partials,
+                                                  const int splits) {
   wait_for_previous_kernel();
   const int64_t runs_n = p.n / W, runs = p.m * runs_n;
   for (int64_t r = blockIdx.x * int64_t(THREADS) + threadIdx.x; r < runs; r += int64_t(gridDim.x) * THREADS) {
@@ -162,12 +164,13 @@ __global__ __launch_bounds__(THREADS) void reduce(const Problem p, const Wide wi
   }
 }
 
-Status launch_realign(const Matrix& x, void* target, int64_t lines, int64_t leading, int64_t length, const Device& device,
-                      void* stream) {
+Status launch_realign(const Matrix& x, void* target, int64_t lines, int64_t leading, int64_t length,
+                      const Device& device, void* stream) {
   const int64_t size = size_of(x.dtype), bytes = length * size, share = THREADS * BATCH;
   const int64_t blocks = (lines * ((bytes + 15) / 16) + share - 1) / share;
   return launch_blocks<realign, true>(std::min(blocks, int64_t(INT_MAX)), THREADS, 0, device, stream,
-                                      static_cast<const void*>(x.data), leading * size, bytes, static_cast<uint4*>(target), lines);
+                                      static_cast<const void*>(x.data), leading * size, bytes,
+                                      static_cast<uint4*>(target), lines);
 }
 
 template <typename E>
@@ -177,8 +180,8 @@ Status launch_make_k_contiguous(const Matrix& x, const Matrix& target, int64_t o
   const bool along_k = outer == 1 || x.col < x.row;
   const bool wide = order_of(x) == Order::col_major && alignment(x, outer, k) == 16;
   return launch_blocks<make_k_contiguous<E>, true>(std::min(blocks, int64_t(INT_MAX)), THREADS, 0, device, stream,
-                                                   static_cast<const E*>(x.data), x.row, x.col, static_cast<E*>(target.data),
-                                                   target.row, outer, k, along_k, wide);
+                                                   static_cast<const E*>(x.data), x.row, x.col,
+                                                   static_cast<E*>(target.data), target.row, outer, k, along_k, wide);
 }
 
 template <typename T>
@@ -186,15 +189,16 @@ Status launch_reduce_of(const Problem& p, const float* partials, int splits, con
   const auto reduce_by = [&](auto width) {
     constexpr int W = decltype(width)::value;
     const int64_t blocks = (p.m * p.n / W + THREADS - 1) / THREADS;
-    return launch_blocks<reduce<T, W>, true>(std::min(blocks, int64_t(device.num_sms) * 8), THREADS, 0, device, stream, p,
-                                             wide_accesses(p), partials, splits);
+    return launch_blocks<reduce<T, W>, true>(std::min(blocks, int64_t(device.num_sms) * 8), THREADS, 0, device, stream,
+                                             p, wide_accesses(p), partials, splits);
   };
   return p.n % 4 == 0 ? reduce_by(std::integral_constant<int, 4>()) : reduce_by(std::integral_constant<int, 1>());
 }
 
 }  // namespace
 
-Status launch_repack(const Matrix& x, const Matrix& target, int64_t outer, int64_t k, const Device& device, void* stream) {
+Status launch_repack(const Matrix& x, const Matrix& target, int64_t outer, int64_t k, const Device& device,
+                     void* stream) {
   if (order_of(x) == order_of(target))
     return order_of(x) == Order::row_major ? launch_realign(x, target.data, outer, x.row, k, device, stream)
                                            : launch_realign(x, target.data, k, x.col, outer, device, stream);

@@ -107,13 +107,14 @@ __device__ __forceinline__ void finish_run(const Problem& p, const Wide& wide, i
   finish_run<T>(p, wide, i, j, product, c, 0);
 }
 
-// finish_staged for C of type CElement and D of DElement, each lane W elements of a row at a time. All of a batch's C is in
-// flight before any of it is used: with a branch, or a store to D, which C may be, between two loads, each costs a latency of
-// its own (16384x4096x128 on an H200: 216 microseconds a load at a time, 128 in batches of eight).
+// finish_staged for C of type CElement and D of DElement, each lane W elements of a row at a time. All of a batch's C
+// is in flight before any of it is used: with a branch, or a store to D, which C may be, between two loads, each costs
+// a latency of its own (16384x4096x128 on an H200: 216 microseconds a load at a time, 128 in batches of eight).
 template <typename CElement, typename DElement, int W, int ROWS, int COLS, int PITCH>
 __device__ __forceinline__ void finish_staged_as(const Problem& p, const float* staged, int64_t i0, int64_t j0,
                                                  int64_t d_offset) {
-  constexpr int PER_ROW = COLS / W, RUNS = ROWS * PER_ROW / 32, MOST = W == 1 ? 16 : 8, BATCH = RUNS < MOST ? RUNS : MOST;
+  constexpr int PER_ROW = COLS / W, RUNS = ROWS * PER_ROW / 32;  // runs of W elements: in a row; of each lane
+  constexpr int MOST = W == 1 ? 16 : 8, BATCH = RUNS < MOST ? RUNS : MOST;
   static_assert(RUNS % BATCH == 0);
   const CElement* const c = static_cast<const CElement*>(p.c.data) + i0 * p.c.row + j0 * p.c.col;
   DElement* const d = static_cast<DElement*>(p.d.data) + d_offset + i0 * p.d.row + j0 * p.d.col;
@@ -126,8 +127,9 @@ __device__ __forceinline__ void finish_staged_as(const Problem& p, const float* 
 #pragma unroll
       for (int r = 0; r < BATCH; ++r) {
         const int i = (first + r * 32) / PER_ROW, j = (first + r * 32) % PER_ROW * W;
-        // beyond the matrix its last element again, because a branch here would wait for the load
-        addend[r] = *reinterpret_cast<const Vec<CElement, W>*>(c + min(i, rows - 1) * p.c.row + min(j, cols - W) * p.c.col);
+        // Beyond the matrix its last row or column again, and nothing is stored: a branch would wait for the load.
+        const CElement* const source = c + min(i, rows - 1) * p.c.row + min(j, cols - W) * p.c.col;
+        addend[r] = *reinterpret_cast<const Vec<CElement, W>*>(source);
       }
     }
 #pragma unroll
@@ -144,11 +146,11 @@ __device__ __forceinline__ void finish_staged_as(const Problem& p, const float* 
   }
 }
 
-// A warp finishes (ROWS, COLS) products that it staged in shared memory, rows PITCH floats apart, at (i0, j0) of D: 16-byte
-// pieces of rows where the tile is whole and C and D allow them, single elements side by side otherwise.
+// A warp finishes (ROWS, COLS) products that it staged in shared memory, rows PITCH floats apart, at (i0, j0) of D:
+// 16-byte pieces of rows where the tile is whole and C and D allow them, single elements side by side otherwise.
 template <typename T, int ROWS, int COLS, int PITCH>
-__device__ __forceinline__ void finish_staged(const Problem& p, const Wide& wide, const float* staged, int64_t i0, int64_t j0,
-                                              int64_t d_offset) {
+__device__ __forceinline__ void finish_staged(const Problem& p, const Wide& wide, const float* staged, int64_t i0,
+                                              int64_t j0, int64_t d_offset) {
   if (i0 >= p.m || j0 >= p.n) return;
   const bool whole = wide.d && (wide.c || !p.c.data) && i0 + ROWS <= p.m && j0 + COLS <= p.n;
   const auto finish = [&](auto c_type, auto d_type) {

@@ -1,10 +1,11 @@
-// The one way a kernel is launched: a persistent grid, whose start may overlap the end of the kernel before it.
+// How kernels are launched. One may start while the kernel before it in the stream still runs.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <atomic>
+#include <initializer_list>
 
 #include "../gemm/registry.h"
 
@@ -31,18 +32,27 @@ Status allow_smem(int bytes, int device) {
   return status_of(error, "cudaFuncSetAttribute");
 }
 
-// Programmatic dependent launch: a kernel of the product path may start while the one before it in the stream still runs, does
-// what touches no memory that it could be writing, and waits here. Its own successor may do the same.
+// Programmatic dependent launch: a kernel that overlaps starts early and waits here until the one before it is done and
+// its writes are visible. Before that it may ask L2 for memory, but neither read nor write it. Its successor may do the
+// same from here on.
 __device__ __forceinline__ void wait_for_previous_kernel() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;\n griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-// OVERLAPS: the kernel calls wait_for_previous_kernel. Without that call it would race; so it would where code older than
-// sm_90a runs, which has no such instruction.
+// Whether this build has code for Hopper. Without it Hopper runs an older GPU's PTX, in which wait_for_previous_kernel
+// does nothing.
+constexpr bool compiled_for_hopper() {
+  for (const int arch : {__CUDA_ARCH_LIST__})
+    if (arch == 900) return true;
+  return false;
+}
+
+// OVERLAPS: every block of the kernel calls wait_for_previous_kernel; without that wait it would race.
 template <auto Kernel, bool OVERLAPS, typename... Args>
-Status launch_blocks(int64_t blocks, int threads, int smem_bytes, const Device& device, void* stream, const Args&... args) {
+Status launch_blocks(int64_t blocks, int threads, int smem_bytes, const Device& device, void* stream,
+                     const Args&... args) {
   cudaLaunchAttribute overlap = {};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
@@ -52,7 +62,7 @@ Status launch_blocks(int64_t blocks, int threads, int smem_bytes, const Device& 
   config.dynamicSmemBytes = size_t(smem_bytes);
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = &overlap;
-  config.numAttrs = OVERLAPS && device.sm == 90;
+  config.numAttrs = OVERLAPS && compiled_for_hopper() && device.sm == 90;
   return status_of(cudaLaunchKernelEx(&config, Kernel, args...), "cudaLaunchKernelEx");
 }
 
@@ -63,8 +73,8 @@ Status launch(const Launch& call, const Args&... args) {
   const Status smem = allow_smem<Kernel>(tile.smem_bytes, call.device.ordinal);
   if (!smem.ok()) return smem;
   const int64_t work = tiles_of(call.problem, tile) * call.splits;
-  return launch_blocks<Kernel, OVERLAPS>(std::min(work, int64_t(call.device.num_sms) * tile.blocks_per_sm), tile.threads,
-                                         tile.smem_bytes, call.device, call.stream, args...);
+  const int64_t blocks = std::min(work, int64_t(call.device.num_sms) * tile.blocks_per_sm);
+  return launch_blocks<Kernel, OVERLAPS>(blocks, tile.threads, tile.smem_bytes, call.device, call.stream, args...);
 }
 
 }  // namespace tc

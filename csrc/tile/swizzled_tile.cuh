@@ -1,4 +1,4 @@
-// An operand's tile in XOR-swizzled shared memory: filled by cp.async, read by ldmatrix, no bank conflict on either side.
+// An operand's tile in XOR-swizzled shared memory: filled by cp.async, read by ldmatrix, without bank conflicts.
 #pragma once
 
 #include "../gemm/problem.h"
@@ -33,9 +33,9 @@ struct SwizzledTile {
                                                          : (k0 + line()) * leading + outer0 + col());
   }
 
-  // Asks L2 for part `part` of `parts` of the k deep strip of tiles from (outer0, k0) on.
-  static __device__ void prefetch(const Matrix& x, int64_t leading, int64_t outer0, int64_t outer, int64_t k0, int64_t k,
-                                  int part, int parts) {
+  // Asks L2 for part `part` of `parts` of the tiles that follow one another along K from (outer0, k0) on, k deep.
+  static __device__ void prefetch(const Matrix& x, int64_t leading, int64_t outer0, int64_t outer, int64_t k0,
+                                  int64_t k, int part, int parts) {
     const int64_t width = min(int64_t(MN), outer - outer0);
     const T* const first = static_cast<const T*>(x.data) + (K_CONTIGUOUS ? outer0 * leading + k0 : k0 * leading + outer0);
     prefetch_lines(first, leading * sizeof(T), int(K_CONTIGUOUS ? width : k), (K_CONTIGUOUS ? k : width) * sizeof(T),
@@ -45,11 +45,12 @@ struct SwizzledTile {
   // Whether K tiles that are whole may be copied by load_whole: no chunk of theirs is cut off.
   __device__ bool whole() const { return K_CONTIGUOUS || outer_left >= MN; }
 
-  // Copies part `part` of PARTS about equal parts of the next K tile and steps on, so that the copies of a tile spread over the
-  // products of another. Lines beyond the matrix are left as they are: they only reach elements of D that are not stored.
-  // Whole chunks and pointers that are stepped, not computed, because every instruction here delays an mma.sync.
+  // Copies part `part` of PARTS equal parts of the next K tile and steps on, so that the copies of a tile spread over
+  // the products of another. Lines beyond the matrix are left as they are: they only reach elements of D that are not
+  // stored. Whole chunks and stepped pointers, because every instruction here delays an mma.sync.
   template <int PARTS>
   __device__ void load_whole(bool wanted, uint32_t smem, int part) {
+    static_assert(PIECES % PARTS == 0);
 #pragma unroll
     for (int i = part * PIECES / PARTS; i < (part + 1) * PIECES / PARTS; ++i, next += STEP * leading)
       cp_async_16_if(wanted && (!K_CONTIGUOUS || i * STEP < outer_left - line()),
@@ -57,21 +58,21 @@ struct SwizzledTile {
     if (K_CONTIGUOUS && part == PARTS - 1) next += BLK_K - LINES * leading;
   }
 
-  // Copies the next K tile when it is cut off, without stepping on; what lies beyond outer_left and k_left becomes zeros.
+  // Copies the next K tile when it is cut off, without stepping on; beyond outer_left and k_left it becomes zeros.
   __device__ void load_cut(const Matrix& x, uint32_t smem, int k_left) const {
     const int lines = K_CONTIGUOUS ? outer_left : k_left, extent = K_CONTIGUOUS ? k_left : outer_left;
     const int bytes = max(0, min(W, extent - col())) * int(sizeof(T));
 #pragma unroll 1
     for (int i = 0; i < PIECES; ++i) {
-      const bool reads = line() + i * STEP < lines && bytes > 0;  // a copy of nothing still wants an aligned address
+      const bool reads = line() + i * STEP < lines && bytes > 0;  // an empty copy too wants a valid, aligned address
       cp_async_16(smem + target() + i * STEP * EXTENT * sizeof(T),
                   reads ? next + i * STEP * leading : static_cast<const T*>(x.data), reads ? bytes : 0);
     }
   }
 
-  // Fragments are 16 elements of MN by 32 bytes of K. `lane_offset` is where this lane's ldmatrix row begins in the fragment
-  // at (mn, 0); the one `block` fragments further along MN and `step` along K is then an XOR and an addition away, because
-  // the swizzle only permutes chunks and a fragment spans two of them.
+  // Fragments are 16 elements of MN by 32 bytes of K. `lane_offset` is where this lane's ldmatrix row begins in the
+  // fragment at (mn, 0); the one `block` fragments further along MN and `step` along K is then an XOR and an addition
+  // away, because the swizzle only permutes chunks and a fragment spans two of them.
   static __device__ uint32_t lane_offset(int mn, int k) {
     return sizeof(T) * swizzled_offset(K_CONTIGUOUS ? mn : k, K_CONTIGUOUS ? k : mn, EXTENT, sizeof(T));
   }
