@@ -110,6 +110,8 @@ def extension():
     link = dict(libraries=["torch", "torch_cpu"], library_dirs=cpp_extension.library_paths())
     if toolkit:
         macros += [("TC_WITH_CUDA", None), ("USE_CUDA", None)]
+        if "9.0a" not in os.environ["TORCH_CUDA_ARCH_LIST"]:
+            macros += [("TC_WITHOUT_HOPPER", None)]
         flags["nvcc"] = ["-O3", "-std=c++17"]
         link["libraries"] += ["torch_cuda"]
         link["library_dirs"] += [str(cudart_folder(toolkit, major))]

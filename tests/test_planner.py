@@ -11,6 +11,7 @@ from torch_addmm_tc.testing import Case, case_grid
 
 AMPERE = tc.Gpu(sm=80, num_sms=108, smem_per_block=163 * 1024)
 ADA = tc.Gpu(sm=89, num_sms=128, smem_per_block=99 * 1024)
+BLACKWELL = tc.Gpu(sm=100, num_sms=148, smem_per_block=227 * 1024)
 TURING = tc.Gpu(sm=75, num_sms=40, smem_per_block=64 * 1024)
 TENSOR_CORES = {kernel["name"] for kernel in tc.kernels()} - {"simt"}
 
@@ -44,7 +45,7 @@ def test_an_operand_that_a_kernel_cannot_read_is_repacked_or_refused():
     by_kernel = {c.kernel: c for c in plan(Case(256, 256, 256, a="strided")).candidates}
     assert by_kernel["simt"].rejection is None
     assert by_kernel["wmma_block"].rejection == "an operand has no direction of stride 1"
-    repacked = by_kernel["mma_swizzle"]
+    repacked = by_kernel["wgmma_tma"]
     assert repacked.rejection is None and repacked.repack_a and not repacked.repack_b
     assert repacked.workspace_bytes == 256 * 256 * 2
 
@@ -85,6 +86,11 @@ def test_a_long_k_is_split_when_tiles_are_few():
     assert all(c.splits == 1 for c in plan(Case(4096, 4096, 4096)).candidates)
 
 
+def test_an_expanded_operand_is_repacked():
+    """A tensor map has no stride 0."""
+    assert all(c.repack_a for c in plan(Case(256, 256, 256, a="expanded")).candidates if c.kernel == "wgmma_tma")
+
+
 @pytest.mark.parametrize("layout", ("row", "col", "row_odd", "misaligned", "expanded"))
 def test_any_contiguous_direction_and_alignment_reaches_wmma(layout):
     assert plan(Case(256, 256, 256, a=layout, b=layout)).kernel in TENSOR_CORES
@@ -96,9 +102,19 @@ def test_a_gpu_that_is_too_old_gets_no_kernel_and_the_reason():
     assert {c.rejection for c in result.candidates} == {"the GPU is too old for it"}
 
 
+def test_hopper_alone_has_wgmma():
+    case = Case(4096, 4096, 4096)
+    assert plan(case).kernel == "wgmma_tma"
+    for gpu, reason in ((AMPERE, "the GPU is too old for it"), (BLACKWELL, "the GPU no longer has its instructions")):
+        result = plan(case, gpu)
+        assert result.kernel == "mma_swizzle"
+        assert {c.rejection for c in result.candidates if c.kernel == "wgmma_tma"} == {reason}
+
+
 def test_shared_memory_limits_the_instances():
     small = tc.Gpu(sm=86, num_sms=28, smem_per_block=64 * 1024)
-    fits = {c.instance["smem_bytes"] <= 64 * 1024: c.rejection for c in plan(Case(256, 256, 256), small).candidates}
+    candidates = [c for c in plan(Case(256, 256, 256), small).candidates if c.kernel != "wgmma_tma"]
+    fits = {c.instance["smem_bytes"] <= 64 * 1024: c.rejection for c in candidates}
     assert fits == {True: None, False: "its tiles do not fit the GPU's shared memory"}
 
 
@@ -115,7 +131,7 @@ def test_a_column_major_result_is_planned_transposed():
 
 def test_printing_shows_the_pick_and_every_reason():
     text = str(plan(Case(256, 256, 256, a="strided")))
-    assert text.startswith("-> mma_swizzle") and "predicted" in text and "A repacked" in text
+    assert text.startswith("-> wgmma_tma") and "predicted" in text and "A repacked" in text
     assert "no direction of stride 1" in text
 
 

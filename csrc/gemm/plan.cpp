@@ -13,7 +13,8 @@ bool multiplies_tf32(const Kernel& kernel, const Problem& p) {
 
 const char* rejection(const Kernel& kernel, const Instance& instance, const Problem& p, const Device& device) {
   if (device.sm < kernel.min_sm) return "the GPU is too old for it";
-  if (device.sm > kernel.max_sm) return "the GPU has no such instructions any more";
+  if (device.sm > kernel.max_sm)
+    return kernel.max_sm ? "the GPU no longer has its instructions" : "this build has no machine code for it";
   if (instance.boxes && std::max({p.m, p.n, p.k}) > INT32_MAX) return "a tensor map's coordinates have 32 bits";
   if (multiplies_tf32(kernel, p) && !p.allow_tf32) return "fp32 operands need allow_tf32";
   if (!(kernel.operands & bit(p.a.dtype)) && !multiplies_tf32(kernel, p))
@@ -42,6 +43,7 @@ int64_t repacked_bytes(const Matrix& x, int64_t outer, int64_t k) {
 
 constexpr double kMeasuredSms = 132;         // of the H200 on which every rate below was measured
 constexpr double kBytesPerMicrosecond = 4.1e6;
+constexpr double kLatency = 1.2;             // microseconds from DRAM under load
 constexpr double kLaunch = 2.5;              // microseconds that an empty kernel takes, ...
 constexpr double kOverlap = 1.0;             // ... and how many of them lie under the kernel before (tile/launch.h)
 
@@ -56,11 +58,14 @@ double predict_product(const Kernel& kernel, const Instance& instance, const Pro
   const double filled = std::min(1.0, per_sm / instance.blocks_per_sm);
   const double flops = 2.0 * instance.tile_m * instance.tile_n * k_tiles * instance.tile_k;
   const double math = per_sm * (flops / (rate * (0.5 + 0.5 * filled)) + instance.epilogue);
+  // The ring turns once per DRAM latency at best, which is what limits few tiles with a long K.
+  const double waves = double(ceil_div(work, int64_t(device.num_sms) * instance.blocks_per_sm));
+  const double turns = waves * double(k_tiles) / instance.stages * kLatency;
   const double c_elements = !p.c.data ? 0 : (p.c.row ? double(p.m) : 1.0) * (p.c.col ? double(p.n) : 1.0);
   const double bytes = (double(p.m) + double(p.n)) * p.k * size_of(p.a.dtype) +
                        double(p.m) * p.n * size_of(p.d.dtype) + c_elements * size_of(p.c.dtype);
   const bool overlaps = kernel.access == Access::aligned && instance.blocks_per_sm == 1;
-  return std::max(math, bytes / kBytesPerMicrosecond) + kLaunch - (overlaps ? kOverlap : 0);
+  return std::max({math, turns, bytes / kBytesPerMicrosecond}) + kLaunch - (overlaps ? kOverlap : 0);
 }
 
 }  // namespace

@@ -18,6 +18,11 @@ constexpr decltype(Kernel::launch) launch_simt = nullptr, launch_wmma_naive = nu
 namespace {
 
 constexpr int kAnySm = 999;
+#ifdef TC_WITHOUT_HOPPER  // setup.py: TORCH_CUDA_ARCH_LIST lacks 9.0a
+constexpr int kHopperOnly = 0;
+#else
+constexpr int kHopperOnly = 90;
+#endif
 constexpr unsigned kHalf = bit(DType::f16) | bit(DType::bf16);
 
 template <int N>
@@ -39,7 +44,7 @@ const Kernel kKernels[] = {
         "a ring of K tiles filled by cp.async, TF32"),
     row("mma_swizzle", 80, kAnySm, kHalf | kTf32, Access::aligned, true, kMmaSwizzle, launch_mma_swizzle,
         "ldmatrix and mma.sync on XOR-swizzled shared memory, multi-stage cp.async"),
-    row("wgmma_tma", 90, 90, kHalf | kTf32, Access::aligned, true, kWgmmaTma, launch_wgmma_tma,
+    row("wgmma_tma", 90, kHopperOnly, kHalf | kTf32, Access::aligned, true, kWgmmaTma, launch_wgmma_tma,
         "TMA and wgmma, warp-specialised; C arrives and D leaves while other tiles are multiplied"),
 };
 
