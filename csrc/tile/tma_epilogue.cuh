@@ -97,7 +97,7 @@ struct TmaEpilogue {
   // matrix its last element again, because a branch would wait for each load.
   template <typename C>
   __device__ __forceinline__ void copy_c(int i, int m, int n) const {
-    constexpr int BATCH = 8, ACROSS = WIDTH / 32;
+    constexpr int BATCH = 16, ACROSS = WIDTH / 32;
     const C* const c = static_cast<const C*>(p.c.data);
     const int64_t rows = p.m - 1, cols = p.n - 1;
 #pragma unroll 1
@@ -165,6 +165,11 @@ struct TmaEpilogue {
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
       const int m = m0 + i / PER_BLOCK * kBoxRows, n = n0 + i % PER_BLOCK * WIDTH;
+      float2 row[WIDTH / 8] = {};  // of a C that is one row for all: two columns of every eight
+      if (paths.c_path == CPath::row) {
+#pragma unroll
+        for (int j = 0; j < WIDTH / 8; ++j) row[j] = row_c(n + j * 8 + thread % 4 * 2);
+      }
       if (paths.c_path == CPath::tma) {
         mbarrier_wait(arrived + i % BUFFERS * 8, (use * (COUNT / BUFFERS) + i / BUFFERS) & 1);
       } else {
@@ -177,24 +182,18 @@ struct TmaEpilogue {
         }
       }
 #pragma unroll
-      for (int j = 0; j < WIDTH / 8; j += 2) {
-        float2 row0 = {}, row1 = {};
-        if (paths.c_path == CPath::row) {
-          const int64_t col = n + j * 8 + thread % 4 * 2;
-          row0 = row_c(col);
-          row1 = row_c(col + 8);
-        }
-        finish_16(i, j, &acc[i / PER_BLOCK][(i % PER_BLOCK * WIDTH / 8 + j) * 4], row0, row1);
-      }
+      for (int j = 0; j < WIDTH / 8; j += 2)
+        finish_16(i, j, &acc[i / PER_BLOCK][(i % PER_BLOCK * WIDTH / 8 + j) * 4], row[j], row[j + 1]);
       if (paths.d_by_tma) {
         fence_before_tma();
         sync();
         if (thread == 0) {
           tma_store(paths.d, box(i), n, m, split);
           tma_store_commit();
-          if (paths.c_path == CPath::tma && i > 0 && i - 1 + BUFFERS < COUNT) {  // into the box that left before this one
-            tma_store_wait_read<1>();
-            load_c(i - 1 + BUFFERS, m0, n0);
+          constexpr int LATER = BUFFERS > 1;  // C comes into the box that left before this one, so that this one may take time
+          if (paths.c_path == CPath::tma && i >= LATER && i - LATER + BUFFERS < COUNT) {
+            tma_store_wait_read<LATER>();
+            load_c(i - LATER + BUFFERS, m0, n0);
           }
         }
       } else {
