@@ -79,7 +79,6 @@ inline constexpr Instance kWgmmaTma[] = {
     wgmma_tma_instance(64, 256, 4, 2, 4, true, 1, 680.f, 0.85f),
     wgmma_tma_instance(128, 192, 4, 2, 3, false, 1, 667.f, 1.7f),
     wgmma_tma_instance(128, 128, 5, 2, 2, false, 1, 646.f, 1.15f),
-    wgmma_tma_instance(128, 64, 4, 2, 1, false, 2, 466.f, 0.6f),
     wgmma_tma_instance(64, 128, 4, 1, 2, false, 2, 608.f, 0.79f),
     wgmma_tma_instance(64, 64, 5, 1, 1, false, 2, 417.f, 0.45f),
     wgmma_tma_instance(64, 64, 10, 1, 1, false, 1, 266.f, 0.6f),

@@ -97,7 +97,7 @@ struct TmaEpilogue {
   // matrix its last element again, because a branch would wait for each load.
   template <typename C>
   __device__ __forceinline__ void copy_c(int i, int m, int n) const {
-    constexpr int BATCH = 16, ACROSS = WIDTH / 32;
+    constexpr int ACROSS = WIDTH / 32, BATCH = 8;
     const C* const c = static_cast<const C*>(p.c.data);
     const int64_t rows = p.m - 1, cols = p.n - 1;
 #pragma unroll 1
@@ -165,11 +165,6 @@ struct TmaEpilogue {
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
       const int m = m0 + i / PER_BLOCK * kBoxRows, n = n0 + i % PER_BLOCK * WIDTH;
-      float2 row[WIDTH / 8] = {};  // of a C that is one row for all: two columns of every eight
-      if (paths.c_path == CPath::row) {
-#pragma unroll
-        for (int j = 0; j < WIDTH / 8; ++j) row[j] = row_c(n + j * 8 + thread % 4 * 2);
-      }
       if (paths.c_path == CPath::tma) {
         mbarrier_wait(arrived + i % BUFFERS * 8, (use * (COUNT / BUFFERS) + i / BUFFERS) & 1);
       } else {
@@ -182,8 +177,16 @@ struct TmaEpilogue {
         }
       }
 #pragma unroll
-      for (int j = 0; j < WIDTH / 8; j += 2)
-        finish_16(i, j, &acc[i / PER_BLOCK][(i % PER_BLOCK * WIDTH / 8 + j) * 4], row[j], row[j + 1]);
+      for (int half = 0; half < WIDTH / 8; half += 4) {
+        float2 row[4] = {};  // of a C that is one row for all, two columns of every eight: read together, used together
+        if (paths.c_path == CPath::row) {
+#pragma unroll
+          for (int j = 0; j < 4; ++j) row[j] = row_c(n + (half + j) * 8 + thread % 4 * 2);
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j += 2)
+          finish_16(i, half + j, &acc[i / PER_BLOCK][(i % PER_BLOCK * WIDTH / 8 + half + j) * 4], row[j], row[j + 1]);
+      }
       if (paths.d_by_tma) {
         fence_before_tma();
         sync();
