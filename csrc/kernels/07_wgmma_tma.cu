@@ -158,11 +158,11 @@ Status launch_instance(const Launch& call) {
   const bool a_k = order_of(p.a) == Order::row_major, b_k = order_of(p.b) == Order::col_major;
   Operands operands = {};
   if (p.k > 0) {
-    const Status a = a_k ? make_tensor_map(operands.a, p.a.data, p.a.dtype, p.m, p.k, p.a.row, tile.tile_m)
-                         : make_tensor_map(operands.a, p.a.data, p.a.dtype, p.k, p.m, p.a.col, 64);
+    const Status a = a_k ? make_tensor_map(operands.a, p.a.data, p.a.dtype, p.m, p.k, p.a.row, tile.tile_m, true)
+                         : make_tensor_map(operands.a, p.a.data, p.a.dtype, p.k, p.m, p.a.col, 64, true);
     if (!a.ok()) return a;
-    const Status b = b_k ? make_tensor_map(operands.b, p.b.data, p.b.dtype, p.n, p.k, p.b.col, tile.tile_n)
-                         : make_tensor_map(operands.b, p.b.data, p.b.dtype, p.k, p.n, p.b.row, 64);
+    const Status b = b_k ? make_tensor_map(operands.b, p.b.data, p.b.dtype, p.n, p.k, p.b.col, tile.tile_n, true)
+                         : make_tensor_map(operands.b, p.b.data, p.b.dtype, p.k, p.n, p.b.row, 64, true);
     if (!b.ok()) return b;
   }
   TmaPaths paths = {};

@@ -34,7 +34,7 @@ inline Status make_tma_paths(TmaPaths& paths, const Problem& p, int splits) {
     if (!status.ok()) return status;
   }
   if (!paths.d_by_tma) return {};
-  return make_tensor_map(paths.d, p.d.data, p.d.dtype, p.m, p.n, p.d.row, kBoxRows, splits, p.m * p.n);
+  return make_tensor_map(paths.d, p.d.data, p.d.dtype, p.m, p.n, p.d.row, kBoxRows, false, splits, p.m * p.n);
 }
 
 __device__ __forceinline__ uint32_t pack(float x, float y, __half) {
