@@ -5,7 +5,7 @@
 // asynchronously, 64 rows by up to 256 columns at a time, so that no fragment passes through registers. C comes by TMA while the
 // product runs and D leaves the same way (tma_epilogue.cuh). Cooperative instances share a tile between two warpgroups; pingpong
 // ones give each a tile of its own, so that one's epilogue hides behind the other's product. Small N, M or K: smaller tiles,
-// split K.
+// split K. fp32 operands stay with mma_swizzle: wgmma cuts them to TF32 where mma_swizzle rounds them, which doubles the error.
 //
 // Build: nvcc -std=c++17 -O3 -gencode=arch=compute_90a,code=sm_90a -Xptxas=-v -cubin -o wgmma.cubin csrc/kernels/07_wgmma_tma.cu
 // Run:   python -m bench.sweep --kernel wgmma_tma
@@ -30,7 +30,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   constexpr Instance INSTANCE = kWgmmaTma[I];
   constexpr int BLK_M = INSTANCE.tile_m, BLK_N = INSTANCE.tile_n, STAGES = INSTANCE.stages, BOXES = INSTANCE.boxes;
-  constexpr int BLK_K = 128 / int(sizeof(T)), STEPS = 4, GROUPS = INSTANCE.threads / 128 - 1;
+  constexpr int BLK_K = 64, STEPS = BLK_K / 16, GROUPS = INSTANCE.threads / 128 - 1;
   constexpr bool PINGPONG = INSTANCE.pingpong, RESHARES = GROUPS == 2 && INSTANCE.blocks_per_sm == 1;  // of registers
   constexpr int ROWS = PINGPONG ? BLK_M : BLK_M / GROUPS, BLOCKS_M = ROWS / 64;  // of a warpgroup's tile
   constexpr int A_BYTES = BLK_M * 128, B_BYTES = BLK_N * 128, STAGE_BYTES = A_BYTES + B_BYTES;
@@ -98,7 +98,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
                                                               arrived + group * BOXES * 8, 1 + group, thread});
     };
     const auto with_epilogue = [&](auto&& act) {
-      if (sizeof(T) == 4 || p.d.dtype == DType::f32) epilogue(float(), act);
+      if (p.d.dtype == DType::f32) epilogue(float(), act);
       else epilogue(T(), act);
     };
 
@@ -158,25 +158,22 @@ Status launch_instance(const Launch& call) {
   const bool a_k = order_of(p.a) == Order::row_major, b_k = order_of(p.b) == Order::col_major;
   Operands operands = {};
   if (p.k > 0) {
-    const Status a = a_k ? make_tensor_map(operands.a, p.a.data, p.a.dtype, p.m, p.k, p.a.row, tile.tile_m, true)
-                         : make_tensor_map(operands.a, p.a.data, p.a.dtype, p.k, p.m, p.a.col, 64, true);
+    const Status a = a_k ? make_tensor_map(operands.a, p.a.data, p.a.dtype, p.m, p.k, p.a.row, tile.tile_m)
+                         : make_tensor_map(operands.a, p.a.data, p.a.dtype, p.k, p.m, p.a.col, 64);
     if (!a.ok()) return a;
-    const Status b = b_k ? make_tensor_map(operands.b, p.b.data, p.b.dtype, p.n, p.k, p.b.col, tile.tile_n, true)
-                         : make_tensor_map(operands.b, p.b.data, p.b.dtype, p.k, p.n, p.b.row, 64, true);
+    const Status b = b_k ? make_tensor_map(operands.b, p.b.data, p.b.dtype, p.n, p.k, p.b.col, tile.tile_n)
+                         : make_tensor_map(operands.b, p.b.data, p.b.dtype, p.k, p.n, p.b.row, 64);
     if (!b.ok()) return b;
   }
   TmaPaths paths = {};
   const Status status = make_tma_paths(paths, p, call.splits);
   if (!status.ok()) return status;
-  const Schedule schedule(p, tile, 128 / int(sizeof(T)), call.splits);
+  const Schedule schedule(p, tile, tile.tile_k, call.splits);
   constexpr bool OVERLAPS = kWgmmaTma[I].blocks_per_sm == 1;
-  if constexpr (sizeof(T) == 4) return launch<wgmma_tma<I, T, true, true>, OVERLAPS>(call, p, schedule, operands, paths);
-  else {
-    if (a_k && b_k) return launch<wgmma_tma<I, T, true, true>, OVERLAPS>(call, p, schedule, operands, paths);
-    if (a_k) return launch<wgmma_tma<I, T, true, false>, OVERLAPS>(call, p, schedule, operands, paths);
-    if (b_k) return launch<wgmma_tma<I, T, false, true>, OVERLAPS>(call, p, schedule, operands, paths);
-    return launch<wgmma_tma<I, T, false, false>, OVERLAPS>(call, p, schedule, operands, paths);
-  }
+  if (a_k && b_k) return launch<wgmma_tma<I, T, true, true>, OVERLAPS>(call, p, schedule, operands, paths);
+  if (a_k) return launch<wgmma_tma<I, T, true, false>, OVERLAPS>(call, p, schedule, operands, paths);
+  if (b_k) return launch<wgmma_tma<I, T, false, true>, OVERLAPS>(call, p, schedule, operands, paths);
+  return launch<wgmma_tma<I, T, false, false>, OVERLAPS>(call, p, schedule, operands, paths);
 }
 
 template <int... I>
@@ -188,7 +185,7 @@ Status launch_any(const Launch& call, std::integer_sequence<int, I...>) {
     switch (call.problem.a.dtype) {
       case DType::f16: status = launch_instance<i, __half>(call); break;
       case DType::bf16: status = launch_instance<i, __nv_bfloat16>(call); break;
-      case DType::f32: status = launch_instance<i, float>(call); break;
+      case DType::f32: break;  // not offered (registry.cpp)
     }
   };
   (attempt(std::integral_constant<int, I>()), ...);

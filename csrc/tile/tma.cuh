@@ -12,10 +12,9 @@ namespace tc {
 constexpr int kBoxBytes = 128;  // of a line of every box: the widest that TMA can swizzle
 
 // Boxes of (lines, 128 bytes) of `x`, (outer, extent) with `extent` contiguous, `pitch` elements from line to line; `layers` of
-// them `layer` elements apart. Written to shared memory with the 128-byte swizzle; zeros beyond the matrix. `tf32`: fp32 is
-// rounded to TF32 on the way, because wgmma would cut the low bits off, which doubles the error.
+// them `layer` elements apart. Written to shared memory with the 128-byte swizzle; zeros beyond the matrix.
 inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t outer, int64_t extent, int64_t pitch, int box_lines,
-                              bool tf32 = false, int64_t layers = 1, int64_t layer = 0) {
+                              int64_t layers = 1, int64_t layer = 0) {
   static PFN_cuTensorMapEncodeTiled_v12000 encode = [] {
     void* function = nullptr;
     cudaDriverEntryPointQueryResult found;
@@ -30,7 +29,6 @@ inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t
   const cuuint32_t box[3] = {cuuint32_t(kBoxBytes / size), cuuint32_t(box_lines), 1}, steps[3] = {1, 1, 1};
   const CUtensorMapDataType type = dtype == DType::f16    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                    : dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                   : tf32                 ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
                                                           : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
   const CUresult result = encode(&map, type, 3, data, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
                                  CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,

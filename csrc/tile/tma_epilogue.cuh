@@ -28,13 +28,14 @@ inline bool reachable_by_tma(const Matrix& x, int64_t rows, int64_t cols) {
 inline Status make_tma_paths(TmaPaths& paths, const Problem& p, int splits) {
   const bool full_c = p.c.data && p.c.dtype == p.d.dtype && reachable_by_tma(p.c, p.m, p.n);
   paths.c_path = !p.c.data ? CPath::none : full_c ? CPath::tma : p.c.row == 0 && p.c.col <= 1 ? CPath::row : CPath::copy;
-  paths.d_by_tma = reachable_by_tma(p.d, p.m, p.n) && (splits == 1 || p.m * p.n * size_of(p.d.dtype) % 16 == 0);
+  // TMA writes whole 16-byte chunks: what follows a row that ends within one has to stay as it is.
+  paths.d_by_tma = reachable_by_tma(p.d, p.m, p.n) && p.n * size_of(p.d.dtype) % 16 == 0;
   if (full_c) {
     const Status status = make_tensor_map(paths.c, p.c.data, p.c.dtype, p.m, p.n, p.c.row, kBoxRows);
     if (!status.ok()) return status;
   }
   if (!paths.d_by_tma) return {};
-  return make_tensor_map(paths.d, p.d.data, p.d.dtype, p.m, p.n, p.d.row, kBoxRows, false, splits, p.m * p.n);
+  return make_tensor_map(paths.d, p.d.data, p.d.dtype, p.m, p.n, p.d.row, kBoxRows, splits, p.m * p.n);
 }
 
 __device__ __forceinline__ uint32_t pack(float x, float y, __half) {

@@ -58,7 +58,7 @@ constexpr uint64_t kNextK = (K_CONTIGUOUS ? 32 : 16 * 128) >> 4;
 #define TC_R128 TC_R96 \
   ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
   ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-// A, B, P, TA and TB are the numbers of the operands that follow the accumulators. TF32 has no transpose flags.
+// A, B, P, TA and TB are the numbers of the operands that follow the accumulators.
 #define TC_WGMMA_TEXT(SHAPE, TYPES, REGS, A, B, P, FLAGS)                                                            \
   "{\n .reg .pred p;\n setp.ne.b32 p, %" #P ", 0;\n wgmma.mma_async.sync.aligned." SHAPE ".f32." TYPES " {" REGS "}, %" #A \
   ", %" #B ", p, 1, 1" FLAGS ";\n}"
@@ -68,16 +68,12 @@ constexpr uint64_t kNextK = (K_CONTIGUOUS ? 32 : 16 * 128) >> 4;
                  : __VA_ARGS__ : "l"(a), "l"(b), "r"(int(accumulate)), "n"(!A_K_CONTIGUOUS), "n"(!B_K_CONTIGUOUS));  \
   else if constexpr (N == WIDTH && std::is_same_v<T, __nv_bfloat16>)                                                 \
     asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k16", "bf16.bf16", REGS, A, B, P, ", %" #TA ", %" #TB)                   \
-                 : __VA_ARGS__ : "l"(a), "l"(b), "r"(int(accumulate)), "n"(!A_K_CONTIGUOUS), "n"(!B_K_CONTIGUOUS));  \
-  else if constexpr (N == WIDTH)                                                                                     \
-    asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k8", "tf32.tf32", REGS, A, B, P, "")                                     \
-                 : __VA_ARGS__ : "l"(a), "l"(b), "r"(int(accumulate)))
+                 : __VA_ARGS__ : "l"(a), "l"(b), "r"(int(accumulate)), "n"(!A_K_CONTIGUOUS), "n"(!B_K_CONTIGUOUS))
 
-// D (64, N) += A (64, K) B (K, N) in fp32, K 32 bytes deep; D = A B where `accumulate` is false. Lane l of warp w of the
+// D (64, N) += A (64, K) B (K, N) in fp32, 16 of K; D = A B where `accumulate` is false. Lane l of warp w of the
 // warpgroup holds elements (16 w + l / 4 + 8 h, 8 j + l % 4 * 2 + e) in d[4 j + 2 h + e].
 template <typename T, int N, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __device__ __forceinline__ void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {
-  static_assert(sizeof(T) == 2 || (A_K_CONTIGUOUS && B_K_CONTIGUOUS), "only 16-bit operands may lie the other way");
   TC_WGMMA(64, TC_R32, 32, 33, 34, 35, 36, TC_F32(0));
   TC_WGMMA(128, TC_R64, 64, 65, 66, 67, 68, TC_F32(0), TC_F32(32));
   TC_WGMMA(192, TC_R96, 96, 97, 98, 99, 100, TC_F32(0), TC_F32(32), TC_F32(64));
