@@ -46,7 +46,8 @@ inline constexpr Instance kWmmaKstage[] = {
 // Stages of (tile_m + tile_n) lines of tile_k halves; TF32 keeps the bytes and halves tile_k.
 constexpr Instance mma_swizzle_instance(int tile_m, int tile_n, int tile_k, int stages, int threads, int blocks_per_sm,
                                         float tflops) {
-  return {tile_m, tile_n, tile_k, stages, threads, stages * (tile_m + tile_n) * tile_k * 2, blocks_per_sm, tflops};
+  const float epilogue = 6.f * float(tile_m * tile_n) / (128 * 256);
+  return {tile_m, tile_n, tile_k, stages, threads, stages * (tile_m + tile_n) * tile_k * 2, blocks_per_sm, tflops, epilogue};
 }
 
 // Warp tiles are 64x64 where the block tile is large enough: each fragment then feeds eight or four mma.sync.

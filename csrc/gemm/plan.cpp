@@ -43,6 +43,7 @@ int64_t repacked_bytes(const Matrix& x, int64_t outer, int64_t k) {
 
 constexpr double kMeasuredSms = 132;         // of the H200 on which every rate below was measured
 constexpr double kBytesPerMicrosecond = 4.1e6;
+constexpr double kReduce = 5;                // microseconds to finish one kernel, start the next and read what the first left
 constexpr double kLatency = 1.2;             // microseconds from DRAM under load
 constexpr double kLaunch = 2.5;              // microseconds that an empty kernel takes, ...
 constexpr double kOverlap = 1.0;             // ... and how many of them lie under the kernel before (tile/launch.h)
@@ -85,7 +86,7 @@ Verdict judge(const Kernel& kernel, const Instance& instance, const Problem& p, 
     const int64_t most = std::min<int64_t>({ceil_div(p.k, instance.tile_k) / 4, 2 * device.num_sms / tiles, 64});
     for (int splits = 2; splits <= most; ++splits) {
       // Partial sums are written and read back, mostly in L2.
-      const double reducing = (2.0 * splits * 4 + size_of(p.d.dtype)) * p.m * p.n / kBytesPerMicrosecond + kLaunch;
+      const double reducing = (2.0 * splits * 4 + size_of(p.d.dtype)) * p.m * p.n / kBytesPerMicrosecond + kReduce;
       const double time = predict_product(kernel, instance, p, device, splits) + reducing;
       if (time < best) best = time, v.splits = splits;
     }
