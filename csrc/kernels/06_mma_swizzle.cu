@@ -9,7 +9,7 @@
 // sums in a fixed order. Against latency, L2 is asked for small operands at once and for C before the epilogue, and on
 // Hopper an instance of one block to an SM starts while the kernel before it still runs (tile/launch.h).
 //
-// Measured gain (H200): 431 TFLOP/s at 4096 cubed and 453 at 8192, 1.6x wmma_kstage, 71 % of the mma.sync ceiling of
+// Measured gain (H200): 444 TFLOP/s at 4096 cubed and 467 at 8192, 1.6x wmma_kstage, 73 % of the mma.sync ceiling of
 // that run.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o mma_swizzle.cubin csrc/kernels/06_mma_swizzle.cu
