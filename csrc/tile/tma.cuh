@@ -13,8 +13,8 @@ constexpr int kBoxBytes = 128;  // of a line of every box: the widest that TMA c
 
 // Boxes of (lines, 128 bytes) of `x`, (outer, extent) with `extent` contiguous, `pitch` elements from line to line; `layers` of
 // them `layer` elements apart. Written to shared memory with the 128-byte swizzle; zeros beyond the matrix.
-inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t outer, int64_t extent, int64_t pitch, int box_lines,
-                              int64_t layers = 1, int64_t layer = 0) {
+inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t outer, int64_t extent, int64_t pitch,
+                              int box_lines, int64_t layers = 1, int64_t layer = 0) {
   static PFN_cuTensorMapEncodeTiled_v12000 encode = [] {
     void* function = nullptr;
     cudaDriverEntryPointQueryResult found;
@@ -62,9 +62,5 @@ __device__ __forceinline__ void tma_store_wait() { asm volatile("cp.async.bulk.w
 
 // Before TMA reads what this thread has stored to shared memory.
 __device__ __forceinline__ void fence_before_tma() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
-__device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
-}
 
 }  // namespace tc

@@ -108,7 +108,8 @@ struct TmaEpilogue {
       for (int r = 0; r < BATCH; ++r)
 #pragma unroll
         for (int x = 0; x < ACROSS; ++x)
-          values[r][x] = c[min(int64_t(m + first + r * 4), rows) * p.c.row + min(int64_t(n + thread % 32 + x * 32), cols) * p.c.col];
+          values[r][x] = c[min(int64_t(m + first + r * 4), rows) * p.c.row +
+                           min(int64_t(n + thread % 32 + x * 32), cols) * p.c.col];
 #pragma unroll
       for (int r = 0; r < BATCH; ++r)
 #pragma unroll
