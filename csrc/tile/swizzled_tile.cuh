@@ -52,7 +52,7 @@ struct SwizzledTile {
   __device__ void load_whole(bool wanted, uint32_t smem, int part) {
     static_assert(PIECES % PARTS == 0);
 #pragma unroll
-    for (int i = part * PIECES / PARTS; i < (part + 1) * PIECES / PARTS; ++i, next += STEP * leading)
+    for (int i = part * (PIECES / PARTS); i < (part + 1) * (PIECES / PARTS); ++i, next += STEP * leading)
       cp_async_16_if(wanted && (!K_CONTIGUOUS || i * STEP < outer_left - line()),
                      smem + target() + i * STEP * EXTENT * sizeof(T), next);
     if (K_CONTIGUOUS && part == PARTS - 1) next += BLK_K - LINES * leading;
