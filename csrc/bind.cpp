@@ -59,7 +59,7 @@ py::list judge_all(int64_t m, int64_t n, int64_t k, const MatrixTuple& a, const 
   for (const Kernel& kernel : kernels())
     for (int i = 0; i < kernel.num_instances; ++i) {
       const Verdict v = judge(kernel, kernel.instances[i], p, device);
-      py::dict entry("kernel"_a = kernel.name, "instance"_a = describe(*v.instance),
+      py::dict entry("kernel"_a = kernel.name, "index"_a = i, "instance"_a = describe(*v.instance),
                      "transposed"_a = order_of(canonical(given.d, m, n)) == Order::col_major,
                      "microseconds"_a = v.microseconds, "splits"_a = v.splits, "repack_a"_a = v.repack_a,
                      "repack_b"_a = v.repack_b, "workspace_bytes"_a = workspace_of(p, v).size,

@@ -1,5 +1,8 @@
 """The bank rule on cases worked out by hand, and the degree of every access of every layout."""
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,6 +72,7 @@ EXPECTED = {
     ("epilogue", "wmma_block, (64, 128 + 8) floats"): {"accumulator store": 1, "row read": 2},
     ("epilogue", "mma_swizzle, per warp, (16, 64 + 8) floats"): {"accumulator store": 1, "row read": 2},
 }
+MEASURED = Path(__file__).parent.parent / "bench/results/h200-bank-conflicts.json"
 ALL = {(name, layout.name): layout for name, (_, layouts) in LAYOUTS.items() for layout in layouts}
 
 
@@ -83,6 +87,13 @@ def test_degrees(key):
     for x in accesses:
         assert x.average == x.worst  # every phase is alike
         assert x.conflicts == (x.worst - 1) * len(x.degrees)
+
+
+def test_the_gpu_counts_the_same_conflicts():
+    """bench/conflicts.py replays every access under Nsight Compute."""
+    measured = {(r["layout"], r["form"], r["access"]): r["measured"] for r in json.loads(MEASURED.read_text())["rows"]}
+    assert measured == {(*key, x.name): x.conflicts for key, layout in ALL.items() for x in layout.accesses}
+    assert sum(measured.values()) > 0
 
 
 @pytest.mark.parametrize("key", EXPECTED, ids=" ".join)

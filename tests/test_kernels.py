@@ -1,13 +1,12 @@
 """Every kernel, by name, over the whole case grid: random inputs, poisoned output, the float64 bound."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.testing import Case, case_grid, matrix, reference
+from torch_addmm_tc.testing import Case, kernel_grid, matrix, reference
 
 pytestmark = pytest.mark.gpu
 
@@ -17,13 +16,7 @@ INSTANCES = [f"{kernel['name']}/{i}" for kernel in tc.kernels() for i in range(l
 
 def cases():
     for kernel in tc.kernels():
-        dtypes = [getattr(torch, name) for name in kernel["operands"] if name != "tf32"]
-        grid = case_grid(dtypes, contiguous_operands=kernel["contiguous_operands"])
-        if "tf32" in kernel["operands"]:
-            fp32 = case_grid([torch.float32], contiguous_operands=kernel["contiguous_operands"])
-            # an infinite alpha turns an element near 0, whose sign TF32's rounding decides, into either infinity
-            grid += [replace(case, tf32=True) for case in fp32 if not math.isinf(case.alpha)]
-        for case in grid:
+        for case in kernel_grid(kernel):
             for i in range(len(kernel["instances"])):
                 yield pytest.param(f"{kernel['name']}/{i}", case, id=f"{kernel['name']}/{i}-{case}")
 
@@ -81,6 +74,9 @@ def test_repeats_are_bitwise_equal(kernel, m, n, k):
         Case(64, 64, 64),  # one tile, one stage
         Case(3000, 3000, 200, out_dtype=torch.float32),  # more tiles than blocks
         Case(1100, 1032, 264, b="misaligned", broadcast="(N)"),
+        Case(40, 520, 5000, broadcast="(N)"),  # K in parts
+        Case(140, 264, 3000, torch.bfloat16, out_dtype=torch.float32),
+        Case(16, 1000, 2060, c="row_odd"),
     ),
     ids=str,
 )
@@ -108,8 +104,9 @@ def test_wgmma_is_bitwise_stable_beside_itself(kernel, case):
 
 
 @pytest.mark.parametrize("kernel", INSTANCES)
-def test_in_place_accumulation(kernel):
-    case = Case(300, 520, 200)
+@pytest.mark.parametrize("m, n, k", [(300, 520, 200), (263, 521, 72)])
+def test_in_place_accumulation(kernel, m, n, k):
+    case = Case(m, n, k)
     c, a, b = case.inputs("cuda")
     expected = reference(c, a, b, **case.scalars)
     assert expected.error(run(kernel, case, (c, a, b), c)) <= 1

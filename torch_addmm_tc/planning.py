@@ -47,6 +47,7 @@ class Candidate:
     """One kernel instance: what the planner predicts for it, or why it may not run."""
 
     kernel: str
+    index: int  # of the instance among its kernel's
     instance: dict
     microseconds: float
     rejection: str | None
@@ -54,6 +55,11 @@ class Candidate:
     repack_a: bool  # copied into workspace first, because the kernel cannot read it as it lies
     repack_b: bool
     workspace_bytes: int
+
+    @property
+    def name(self) -> str:
+        """What torch.ops.tc.addmm_by_kernel_out calls it."""
+        return f"{self.kernel}/{self.index}"
 
     def __str__(self):
         tile = "x".join(str(self.instance[f"tile_{x}"]) for x in "mnk")

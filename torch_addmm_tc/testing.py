@@ -183,6 +183,16 @@ def case_grid(dtypes=(torch.float16, torch.bfloat16), contiguous_operands=False)
     return list(dict.fromkeys(grid))
 
 
+def kernel_grid(kernel: dict) -> list[Case]:
+    """The cases that one kernel, an entry of torch_addmm_tc.kernels(), passes: case_grid for what operands it takes."""
+    contiguous = kernel["contiguous_operands"]
+    grid = case_grid([getattr(torch, name) for name in kernel["operands"] if name != "tf32"], contiguous)
+    if "tf32" in kernel["operands"]:
+        # an infinite alpha turns an element near 0, whose sign TF32's rounding decides, into either infinity
+        grid += [replace(case, tf32=True) for case in case_grid([torch.float32], contiguous) if not math.isinf(case.alpha)]
+    return grid
+
+
 # ---- shapes of real layers ----
 
 

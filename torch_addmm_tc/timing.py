@@ -1,6 +1,8 @@
 """Timing callables against each other: interleaved in one run, medians over rounds, on a GPU through CUDA graphs.
 
-A graph replay leaves out the host's cost of each call, which can exceed a small kernel's own time.
+A graph replay leaves out the host's cost of each call, which can exceed a small kernel's own time. A GPU's clock follows the
+power drawn over the last milliseconds, so that a contender would pay for the one before it (a loop of mma.sync on an H200:
+434 TFLOP/s after a wgmma kernel, 603 after 20 ms of rest): each starts rested.
 """
 
 import statistics
@@ -62,7 +64,8 @@ def interleaved(
 ) -> dict[str, Timing]:
     """Times each contender's calls. A contender is a list of calls, one for each set of operands it rotates through.
 
-    In each round every contender runs for about `seconds`, in turn; two rounds of warm-up come first.
+    In each round every contender runs for about `seconds`, in turn, on a GPU after resting twice as long; two rounds of
+    warm-up come first.
     """
     runs = {name: (_captured if cuda else _looped)(calls) for name, calls in contenders.items()}
     repeats = {}
@@ -72,6 +75,8 @@ def interleaved(
     samples = {name: [] for name in runs}
     for _ in range(rounds + 2):
         for name, run in runs.items():
+            if cuda:
+                time.sleep(2 * seconds)
             samples[name].append(sum(run() for _ in range(repeats[name])) / (repeats[name] * len(contenders[name])))
     kept = {name: s[2:] for name, s in samples.items()}
     return {name: Timing(statistics.median(s), min(s), max(s)) for name, s in kept.items()}

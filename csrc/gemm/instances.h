@@ -41,13 +41,14 @@ inline constexpr Instance kWmmaKstage[] = {
     {128, 256, 32, 3, 256, padded_smem(128, 256, 32, 3), 1, 245.f},  // 90 KB: the most that sm_86 and sm_89 have
     {128, 256, 32, 4, 256, padded_smem(128, 256, 32, 4), 1, 250.f},  // 120 KB
     {128, 256, 32, 5, 256, padded_smem(128, 256, 32, 5), 1, 255.f},  // 150 KB
+    {128, 256, 64, 3, 256, padded_smem(128, 256, 64, 3), 1, 260.f},  // 162 KB, half the barriers
 };
 
 // Stages of (tile_m + tile_n) lines of tile_k halves; TF32 keeps the bytes and halves tile_k.
 constexpr Instance mma_swizzle_instance(int tile_m, int tile_n, int tile_k, int stages, int threads, int blocks_per_sm,
-                                        float tflops) {
-  const float epilogue = 6.f * float(tile_m * tile_n) / (128 * 256);
-  return {tile_m, tile_n, tile_k, stages, threads, stages * (tile_m + tile_n) * tile_k * 2, blocks_per_sm, tflops, epilogue};
+                                        float tflops, int slices = 1) {
+  return {tile_m, tile_n, tile_k, stages, threads, stages * (tile_m + tile_n) * tile_k * 2, blocks_per_sm, tflops,
+          slices > 1 ? 1.9f : 0, slices};
 }
 
 // Warp tiles are 64x64 where the block tile is large enough: each fragment then feeds eight or four mma.sync.
@@ -60,17 +61,18 @@ inline constexpr Instance kMmaSwizzle[] = {
     mma_swizzle_instance(64, 128, 64, 4, 128, 2, 340.f),
     mma_swizzle_instance(64, 64, 64, 4, 128, 3, 270.f),
     // One wave of small tiles waits for latency alone: more K tiles under way, and an early start (launch.h).
-    mma_swizzle_instance(64, 128, 64, 6, 128, 1, 270.f),
-    mma_swizzle_instance(64, 64, 64, 8, 128, 1, 210.f),
+    mma_swizzle_instance(64, 128, 64, 6, 128, 1, 330.f),
+    mma_swizzle_instance(64, 64, 64, 8, 256, 1, 330.f, 2),
+    mma_swizzle_instance(64, 128, 64, 8, 128, 1, 333.f),  // 192 KB
 };
 
 // Warpgroups of four warps: one that copies, and `groups` that multiply. Stages of (tile_m + tile_n) lines of 128 bytes, boxes of C
-// and D, and a barrier for each box, two for each stage and two more for taking turns. Stages come first: the swizzle wants them
-// 1024-byte aligned.
+// and D, a row of C, and a barrier for each box, two for each stage and two more for taking turns. Stages come first: the swizzle
+// wants them 1024-byte aligned.
 constexpr Instance wgmma_tma_instance(int tile_m, int tile_n, int stages, int groups, int boxes, bool pingpong, int blocks_per_sm,
                                       float tflops, float epilogue) {
-  const int smem_bytes = stages * ((tile_m + tile_n) * 128 + 16) + groups * boxes * (64 * 128 + 8) + 16;
-  return {tile_m, tile_n, 64, stages, (groups + 1) * 128, smem_bytes, blocks_per_sm, tflops, epilogue, boxes, pingpong};
+  const int smem_bytes = stages * ((tile_m + tile_n) * 128 + 16) + groups * (boxes * (64 * 128 + 8) + tile_n * 4) + 16;
+  return {tile_m, tile_n, 64, stages, (groups + 1) * 128, smem_bytes, blocks_per_sm, tflops, epilogue, 1, boxes, pingpong};
 }
 
 inline constexpr Instance kWgmmaTma[] = {
@@ -81,7 +83,7 @@ inline constexpr Instance kWgmmaTma[] = {
     wgmma_tma_instance(128, 192, 4, 2, 3, false, 1, 667.f, 1.7f),
     wgmma_tma_instance(128, 128, 5, 2, 2, false, 1, 646.f, 1.15f),
     wgmma_tma_instance(64, 128, 4, 1, 2, false, 2, 608.f, 0.79f),
-    wgmma_tma_instance(64, 64, 5, 1, 1, false, 2, 417.f, 0.45f),
+    wgmma_tma_instance(64, 64, 5, 1, 1, false, 2, 445.f, 0.45f),
     wgmma_tma_instance(64, 64, 10, 1, 1, false, 1, 266.f, 0.6f),
 };
 

@@ -43,10 +43,19 @@ int64_t repacked_bytes(const Matrix& x, int64_t outer, int64_t k) {
 
 constexpr double kMeasuredSms = 132;         // of the H200 on which every rate below was measured
 constexpr double kBytesPerMicrosecond = 4.1e6;
-constexpr double kReduce = 5;                // microseconds to finish one kernel, start the next and read what the first left
+constexpr double kReduce = 3.2;              // microseconds to finish one kernel, start the next and read what the first left
+constexpr double kEpilogue = 6;              // microseconds for a tile of 128x256, where an instance does not say
+constexpr double kPiecesOfD = 1, kPiecesOfC = 3;  // microseconds for 32 KB of a tile that TMA cannot reach
 constexpr double kLatency = 1.2;             // microseconds from DRAM under load
 constexpr double kLaunch = 2.5;              // microseconds that an empty kernel takes, ...
 constexpr double kOverlap = 1.0;             // ... and how many of them lie under the kernel before (tile/launch.h)
+
+// What a kernel that stores and loads by TMA loses where it cannot, in microseconds for 32 KB of D.
+double pieces_of_tile(const Problem& p) {
+  const bool full_c = p.c.data && p.c.row && p.c.col;
+  return (tma_stores(p.d, p.m, p.n) ? 0 : kPiecesOfD) +
+         (full_c && !(p.c.dtype == p.d.dtype && tma_loads(p.c, p.m, p.n)) ? kPiecesOfC : 0);
+}
 
 // The busiest SM's share of the work at the instance's measured rate, or the bytes at copy bandwidth, whichever takes longer.
 // Rates are those of halves; tensor cores multiply TF32 half as fast.
@@ -55,10 +64,12 @@ double predict_product(const Kernel& kernel, const Instance& instance, const Pro
   const int64_t k_tiles = ceil_div(ceil_div(p.k, instance.tile_k), splits);
   const int64_t work = ceil_div(p.m, instance.tile_m) * ceil_div(p.n, instance.tile_n) * splits;
   const double per_sm = double(ceil_div(work, device.num_sms));
-  // An SM with fewer blocks than it could hold hides less latency.
-  const double filled = std::min(1.0, per_sm / instance.blocks_per_sm);
+  // An SM with fewer blocks than it could hold, or one tile for two warpgroups to take in turn, hides less latency.
+  const double filled = std::min(1.0, per_sm / (instance.pingpong ? 2 : instance.blocks_per_sm));
   const double flops = 2.0 * instance.tile_m * instance.tile_n * k_tiles * instance.tile_k;
-  const double math = per_sm * (flops / (rate * (0.5 + 0.5 * filled)) + instance.epilogue);
+  const double pieces = instance.boxes ? pieces_of_tile(p) * instance.tile_m * instance.tile_n * size_of(p.d.dtype) / 32768 : 0;
+  const double epilogue = instance.epilogue > 0 ? instance.epilogue : kEpilogue * instance.tile_m * instance.tile_n / (128 * 256);
+  const double math = per_sm * (flops / (rate * (0.4 + 0.6 * filled)) + epilogue + pieces);
   // The ring turns once per DRAM latency at best, which is what limits few tiles with a long K.
   const double waves = double(ceil_div(work, int64_t(device.num_sms) * instance.blocks_per_sm));
   const double turns = waves * double(k_tiles) / instance.stages * kLatency;
@@ -66,7 +77,9 @@ double predict_product(const Kernel& kernel, const Instance& instance, const Pro
   const double bytes = (double(p.m) + double(p.n)) * p.k * size_of(p.a.dtype) +
                        double(p.m) * p.n * size_of(p.d.dtype) + c_elements * size_of(p.c.dtype);
   const bool overlaps = kernel.access == Access::aligned && instance.blocks_per_sm == 1;
-  return std::max({math, turns, bytes / kBytesPerMicrosecond}) + kLaunch - (overlaps ? kOverlap : 0);
+  // Of two that wait for memory, the one with less else to do waits less.
+  const double waiting = std::max(turns, bytes / kBytesPerMicrosecond);
+  return (math >= waiting ? math : waiting + 0.05 * math) + kLaunch - (overlaps ? kOverlap : 0);
 }
 
 }  // namespace

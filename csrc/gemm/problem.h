@@ -39,12 +39,14 @@ inline Order order_of(const Matrix& x) {
 
 inline Matrix transpose(Matrix x) { return {x.data, x.col, x.row, x.dtype}; }
 
-// How an operand x, (outer, K), lies once it is repacked, without its data: lines start at 16-byte boundaries. Halves
-// keep the direction that was contiguous. It is K for TF32, because ldmatrix transposes halves only, for what had no
-// direction of stride 1, and for a single row, whose lines across K would hold one element and padding.
+// How an operand x, (outer, K), lies once it is repacked, without its data: lines start at 16-byte boundaries, long ones
+// at those of 128-byte cache lines, because TMA and cp.async fetch 128 bytes of a line at a time. Halves keep the
+// direction that was contiguous. It is K for TF32, because ldmatrix transposes halves only, for what had no direction of
+// stride 1, and for a single row, whose lines across K would hold one element and padding.
 inline Matrix repacked(const Matrix& x, int64_t outer, int64_t k) {
   const bool along_outer = size_of(x.dtype) == 2 && order_of(x) == Order::col_major && outer > 1;
-  const int64_t chunk = 16 / size_of(x.dtype), leading = ((along_outer ? outer : k) + chunk - 1) / chunk * chunk;
+  const int64_t extent = along_outer ? outer : k, unit = (extent * size_of(x.dtype) < 1024 ? 16 : 128) / size_of(x.dtype);
+  const int64_t leading = (extent + unit - 1) / unit * unit;
   return along_outer ? Matrix{nullptr, 1, leading, x.dtype} : Matrix{nullptr, leading, 1, x.dtype};
 }
 
@@ -88,6 +90,15 @@ inline int alignment(const Matrix& x, int64_t rows, int64_t cols) {
   const int64_t leading = order == Order::row_major ? x.row : x.col;
   const uint64_t bits = reinterpret_cast<uintptr_t>(x.data) | (lines > 1 ? uint64_t(leading) * size_of(x.dtype) : 0);
   return bits % 16 == 0 ? 16 : bits % 8 == 0 ? 8 : bits % 4 == 0 ? 4 : 2;
+}
+
+// Whether TMA can read x as it lies: rows at 16-byte boundaries. What it writes also has rows that end at one: with others
+// test_result_layouts[row_pitched] failed on an H200.
+inline bool tma_loads(const Matrix& x, int64_t rows, int64_t cols) {
+  return order_of(x) == Order::row_major && alignment(x, rows, cols) == 16 && (rows == 1 || x.row >= cols);
+}
+inline bool tma_stores(const Matrix& x, int64_t rows, int64_t cols) {
+  return tma_loads(x, rows, cols) && cols * size_of(x.dtype) % 16 == 0;
 }
 
 // What a launcher reports; op_cuda.cpp turns it into an exception.

@@ -21,7 +21,8 @@ struct Instance {
   int smem_bytes;     // dynamic shared memory
   int blocks_per_sm;  // what __launch_bounds__ asks for
   float tflops;       // reached on an H200 with every SM busy; the planner scales it by the number of SMs
-  float epilogue = 0;     // microseconds of a tile's epilogue on an H200 that no product hides, where `tflops` leaves it out
+  float epilogue = 0;     // microseconds of a tile's epilogue on an H200 that no product hides; 0: what plan.cpp says of its size
+  int slices = 1;         // mma_swizzle: groups of warps that multiply different k-steps of each K tile
   int boxes = 0;          // wgmma_tma: 8 KB boxes of C and D in shared memory per warpgroup that multiplies
   bool pingpong = false;  // wgmma_tma: its two warpgroups take whole tiles in turn instead of sharing each
 };

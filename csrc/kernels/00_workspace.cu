@@ -18,65 +18,39 @@ namespace tc {
 namespace {
 
 constexpr int THREADS = 256;
-constexpr int BATCH = 4;  // chunks that a thread has in flight; with 4 blocks to an SM, enough to cover DRAM's latency
+constexpr int BATCH = 4;  // chunks that a thread has in flight; with 3 blocks to an SM, enough to cover DRAM's latency
 
-// The 16 bytes that begin `shift` bytes into the 32 of lo and hi, an even number below 16.
-__device__ __forceinline__ uint4 funnel(const uint4& lo, const uint4& hi, int shift) {
-  const uint32_t w[8] = {lo.x, lo.y, lo.z, lo.w, hi.x, hi.y, hi.z, hi.w};
-  uint32_t by_8[6], by_4[5], x[4];  // selections, because registers have no index
-#pragma unroll
-  for (int i = 0; i < 6; ++i) by_8[i] = shift & 8 ? w[i + 2] : w[i];
-#pragma unroll
-  for (int i = 0; i < 5; ++i) by_4[i] = shift & 4 ? by_8[i + 1] : by_8[i];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) x[i] = __funnelshift_r(by_4[i], by_4[i + 1], shift % 4 * 8);
-  return make_uint4(x[0], x[1], x[2], x[3]);
-}
-
-// The first `count` bytes of x, an even number, and zeros.
-__device__ __forceinline__ uint4 cut(uint4 x, int count) {
-  const auto word = [&](uint32_t w, int left) { return left >= 4 ? w : left > 0 ? w & 0xffff : 0; };
-  return make_uint4(word(x.x, count), word(x.y, count - 4), word(x.z, count - 8), word(x.w, count - 12));
-}
-
-// Lines of `bytes` bytes, `stride` bytes apart and aligned to their elements, to lines of whole 16-byte chunks, filled
-// up with zeros. A chunk is put together from the one or two aligned 16-byte words that it touches. A word may reach
-// past its line but not past the matrix, where nothing need be mapped: chunks at either end are read by element.
-__global__ __launch_bounds__(THREADS, 4) void realign(const void* source, int64_t stride, int64_t bytes, uint4* target,
-                                                      int64_t lines) {
+// Lines of `bytes` bytes, `stride` bytes apart and aligned to their elements, to lines `pitch` 16-byte chunks apart, whose
+// last chunk is filled up with zeros. Index counts the chunks: 32 bits where they suffice, because divisions are a good part of
+// what a thread does.
+template <typename Index>
+__global__ __launch_bounds__(THREADS, 3) void realign(const void* source, int64_t stride, int64_t bytes, uint4* target,
+                                                      int64_t pitch, Index lines) {
   wait_for_previous_kernel();
-  const int64_t per_line = (bytes + 15) / 16, chunks = lines * per_line;
-  const int64_t step_lines = THREADS / per_line, step = THREADS % per_line;  // to a thread's next chunk
+  const Index per_line = Index((bytes + 15) / 16), chunks = lines * per_line;
+  const Index step_lines = THREADS / per_line, step = THREADS % per_line;  // to a thread's next chunk
   const uintptr_t begin = reinterpret_cast<uintptr_t>(source), end = begin + (lines - 1) * stride + bytes;
-  const auto words = [&](uintptr_t from, int count) {  // that a chunk touches; 0 if one of them reaches past the matrix
-    const int words = from % 16 + count > 16 ? 2 : 1;
-    return from / 16 * 16 >= begin && from / 16 * 16 + words * 16 <= end ? words : 0;
-  };
-  constexpr int64_t SHARE = THREADS * BATCH;
-  for (int64_t first = blockIdx.x * SHARE + threadIdx.x; first < chunks; first += gridDim.x * SHARE) {
-    int64_t line = first / per_line, chunk = first % per_line;
-    uintptr_t from[BATCH];
-    int count[BATCH];  // bytes of the chunk that exist
-    uint4 lo[BATCH], hi[BATCH];
+  constexpr int SHARE = THREADS * BATCH;
+  for (Index block = blockIdx.x; block * SHARE < chunks; block += gridDim.x) {
+    const Index first = block * SHARE + threadIdx.x;
+    const auto each = [&](auto&& act) {
+      Index line = first / per_line, chunk = first % per_line;
 #pragma unroll
-    for (int i = 0; i < BATCH; ++i) {
-      from[i] = begin + line * stride + chunk * 16;
-      count[i] = line < lines ? int(min(int64_t(16), bytes - chunk * 16)) : 0;
-      const uint4* const word = reinterpret_cast<const uint4*>(from[i] / 16 * 16);
-      lo[i] = hi[i] = make_uint4(0, 0, 0, 0);
-      if (words(from[i], count[i]) > 0) lo[i] = __ldg(word);
-      if (words(from[i], count[i]) > 1) hi[i] = __ldg(word + 1);
-      line += step_lines;
-      chunk += step;
-      if (chunk >= per_line) chunk -= per_line, ++line;
-    }
-#pragma unroll
-    for (int i = 0; i < BATCH; ++i) {
-      if (count[i] == 0) break;
-      target[first + i * THREADS] =
-          words(from[i], count[i]) ? cut(funnel(lo[i], hi[i], int(from[i] % 16)), count[i])
-                                   : load_piece(reinterpret_cast<const uint16_t*>(from[i]), count[i] / 2, false);
-    }
+      for (int i = 0; i < BATCH; ++i) {
+        act(i, int64_t(line), int64_t(chunk));
+        line += step_lines;
+        chunk += step;
+        if (chunk >= per_line) chunk -= per_line, ++line;
+      }
+    };
+    ShiftedChunk copied[BATCH];
+    const auto from = [&](int64_t line, int64_t chunk) { return begin + line * stride + chunk * 16; };
+    each([&](int i, int64_t line, int64_t chunk) {
+      copied[i].fetch(from(line, chunk), line < lines ? int(min(int64_t(16), bytes - chunk * 16)) : 0, begin, end);
+    });
+    each([&](int i, int64_t line, int64_t chunk) {
+      if (line < lines) target[line * pitch + chunk] = copied[i].value(from(line, chunk));
+    });
   }
 }
 
@@ -164,13 +138,18 @@ __global__ __launch_bounds__(THREADS) void reduce(const Problem p, const Wide wi
   }
 }
 
-Status launch_realign(const Matrix& x, void* target, int64_t lines, int64_t leading, int64_t length,
-                      const Device& device, void* stream) {
+Status launch_realign(const Matrix& x, const Matrix& target, int64_t outer, int64_t k, const Device& device, void* stream) {
+  const bool k_contiguous = order_of(x) == Order::row_major;
+  const int64_t lines = k_contiguous ? outer : k, length = k_contiguous ? k : outer;
+  const int64_t leading = k_contiguous ? x.row : x.col, pitch = k_contiguous ? target.row : target.col;
   const int64_t size = size_of(x.dtype), bytes = length * size, share = THREADS * BATCH;
-  const int64_t blocks = (lines * ((bytes + 15) / 16) + share - 1) / share;
-  return launch_blocks<realign, true>(std::min(blocks, int64_t(INT_MAX)), THREADS, 0, device, stream,
-                                      static_cast<const void*>(x.data), leading * size, bytes,
-                                      static_cast<uint4*>(target), lines);
+  const int64_t chunks = lines * ((bytes + 15) / 16), blocks = std::min((chunks + share - 1) / share, int64_t(INT_MAX));
+  const auto realign_by = [&](auto index) {
+    using Index = decltype(index);
+    return launch_blocks<realign<Index>, true>(blocks, THREADS, 0, device, stream, static_cast<const void*>(x.data), leading * size,
+                                               bytes, static_cast<uint4*>(target.data), pitch * size / 16, Index(lines));
+  };
+  return chunks + share * blocks < INT_MAX ? realign_by(int()) : realign_by(int64_t());
 }
 
 template <typename E>
@@ -199,9 +178,7 @@ Status launch_reduce_of(const Problem& p, const float* partials, int splits, con
 
 Status launch_repack(const Matrix& x, const Matrix& target, int64_t outer, int64_t k, const Device& device,
                      void* stream) {
-  if (order_of(x) == order_of(target))
-    return order_of(x) == Order::row_major ? launch_realign(x, target.data, outer, x.row, k, device, stream)
-                                           : launch_realign(x, target.data, k, x.col, outer, device, stream);
+  if (order_of(x) == order_of(target)) return launch_realign(x, target, outer, k, device, stream);
   return size_of(x.dtype) == 2 ? launch_make_k_contiguous<uint16_t>(x, target, outer, k, device, stream)
                                : launch_make_k_contiguous<uint32_t>(x, target, outer, k, device, stream);
 }

@@ -7,11 +7,13 @@
 // for the next load. Groups are committed even when empty, so that waiting for all but K_STAGE - 2 always means the
 // current tile. fp32 operands, if the caller allows TF32, take the same bytes with half as many elements of K in them.
 // Misaligned operands, which cp.async cannot read, go through registers.
-// Measured gain (H200): 266 TFLOP/s at 4096 cubed and 287 at 8192, 1.03x and 1.00x wmma_double_buffer: with 64x64 warp tiles
-// two buffers hide global latency already, and what is left is the pace of WMMA's fragment loads.
+// Measured gain (H200): 283 TFLOP/s at 4096 cubed and 301 at 8192, 1.04x and 1.05x wmma_double_buffer, by K tiles of 64 and so half
+// the barriers: two buffers hide global latency already, and what is left is the pace of WMMA's fragment loads.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o wmma_kstage.cubin csrc/kernels/05_wmma_kstage.cu
 // Run:   python -m bench.sweep --kernel wmma_kstage
+#include <iterator>
+
 #include "../gemm/instances.h"
 #include "../tile/launch.h"
 #include "../tile/operand.cuh"
@@ -25,15 +27,15 @@ constexpr int BLK_M = 128, BLK_N = 256, THREADS = 256;
 constexpr int WARPS_N = 4, FRAGS_M = 4, FRAGS_N = 4;
 constexpr int WARP_M = FRAGS_M * kFrag, WARP_N = FRAGS_N * kFrag;
 
-template <int K_STAGE, typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
+template <int I, typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(THREADS, 1) void wmma_kstage(const Problem p, const Wide wide) {
-  constexpr Instance INSTANCE = kWmmaKstage[K_STAGE - 2];
-  constexpr int BLK_K = INSTANCE.tile_k * 2 / int(sizeof(T)), PAD = kPadBytes / int(sizeof(T));
+  constexpr Instance INSTANCE = kWmmaKstage[I];
+  constexpr int K_STAGE = INSTANCE.stages, BLK_K = INSTANCE.tile_k * 2 / int(sizeof(T)), PAD = kPadBytes / int(sizeof(T));
   using ATile = PaddedTile<T, BLK_M, BLK_K, A_K_CONTIGUOUS, PAD, THREADS>;
   using BTile = PaddedTile<T, BLK_N, BLK_K, B_K_CONTIGUOUS, PAD, THREADS>;
   using Warp = WarpTile<T, A_K_CONTIGUOUS, B_K_CONTIGUOUS, FRAGS_M, FRAGS_N>;
   constexpr int STAGE = ATile::SIZE + BTile::SIZE;    // elements
-  static_assert(INSTANCE.stages == K_STAGE && INSTANCE.blocks_per_sm == 1);
+  static_assert(INSTANCE.threads == THREADS && INSTANCE.blocks_per_sm == 1);
   static_assert(K_STAGE * STAGE * int(sizeof(T)) <= INSTANCE.smem_bytes);
   static_assert(THREADS / 32 * Warp::STAGING * int(sizeof(float)) <= INSTANCE.smem_bytes);
 
@@ -49,7 +51,7 @@ __global__ __launch_bounds__(THREADS, 1) void wmma_kstage(const Problem p, const
   const int64_t tiles_m = (p.m + BLK_M - 1) / BLK_M, tiles_n = (p.n + BLK_N - 1) / BLK_N;
 
   for (int64_t tile = blockIdx.x; tile < tiles_m * tiles_n; tile += gridDim.x) {
-    const TileIndex index = tile_at<8>(tile, tiles_m, tiles_n);
+    const TileIndex index = tile_at(tile, tiles_m, tiles_n, 8);
     const int64_t m0 = int64_t(index.m) * BLK_M, n0 = int64_t(index.n) * BLK_N;
     Warp product;                                // (WARP_M, WARP_N)
     product.clear();
@@ -82,34 +84,36 @@ __global__ __launch_bounds__(THREADS, 1) void wmma_kstage(const Problem p, const
   }
 }
 
-template <int K_STAGE, typename T>
+template <int I, typename T>
 Status launch_dtype(const Launch& call) {
   const Problem& p = call.problem;
   const Wide wide = wide_accesses(p);
   const bool a = order_of(p.a) == Order::row_major, b = order_of(p.b) == Order::col_major;
-  if (a && b) return launch<wmma_kstage<K_STAGE, T, true, true>>(call, p, wide);
-  if (a) return launch<wmma_kstage<K_STAGE, T, true, false>>(call, p, wide);
-  if (b) return launch<wmma_kstage<K_STAGE, T, false, true>>(call, p, wide);
-  return launch<wmma_kstage<K_STAGE, T, false, false>>(call, p, wide);
+  if (a && b) return launch<wmma_kstage<I, T, true, true>>(call, p, wide);
+  if (a) return launch<wmma_kstage<I, T, true, false>>(call, p, wide);
+  if (b) return launch<wmma_kstage<I, T, false, true>>(call, p, wide);
+  return launch<wmma_kstage<I, T, false, false>>(call, p, wide);
 }
 
-template <int K_STAGE>
-Status launch_stages(const Launch& call) {
+template <int I>
+Status launch_instance(const Launch& call) {
   switch (call.problem.a.dtype) {
-    case DType::f16: return launch_dtype<K_STAGE, __half>(call);
-    case DType::bf16: return launch_dtype<K_STAGE, __nv_bfloat16>(call);
-    default: return launch_dtype<K_STAGE, float>(call);
+    case DType::f16: return launch_dtype<I, __half>(call);
+    case DType::bf16: return launch_dtype<I, __nv_bfloat16>(call);
+    default: return launch_dtype<I, float>(call);
   }
 }
 
 }  // namespace
 
 Status launch_wmma_kstage(const Launch& call) {
-  switch (call.tile.stages) {
-    case 2: return launch_stages<2>(call);
-    case 3: return launch_stages<3>(call);
-    case 4: return launch_stages<4>(call);
-    default: return launch_stages<5>(call);
+  static_assert(std::size(kWmmaKstage) == 5);
+  switch (&call.tile - kWmmaKstage) {
+    case 0: return launch_instance<0>(call);
+    case 1: return launch_instance<1>(call);
+    case 2: return launch_instance<2>(call);
+    case 3: return launch_instance<3>(call);
+    default: return launch_instance<4>(call);
   }
 }
 

@@ -7,9 +7,10 @@
 // turn. One barrier per K tile. Operands that are not 16-byte aligned are repacked first (00_workspace.cu), at memory
 // speed. When there are fewer tiles than SMs and K is long, blocks share a tile's K and a second kernel adds their fp32
 // sums in a fixed order. Against latency, L2 is asked for small operands at once and for C before the epilogue, and on
-// Hopper an instance of one block to an SM starts while the kernel before it still runs (tile/launch.h).
+// Hopper an instance of one block to an SM starts while the kernel before it still runs (tile/launch.h). Where small tiles
+// would leave each scheduler a single warp, two groups of warps take different k-steps of every K tile (slices).
 //
-// Measured gain (H200): 444 TFLOP/s at 4096 cubed and 467 at 8192, 1.6x wmma_kstage, 73 % of the mma.sync ceiling of
+// Measured gain (H200): 480 TFLOP/s at 4096 cubed and 502 at 8192, 1.7x wmma_kstage, 78 and 82 % of the mma.sync ceiling of
 // that run.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o mma_swizzle.cubin csrc/kernels/06_mma_swizzle.cu
@@ -34,68 +35,66 @@ constexpr bool kOverlaps = kMmaSwizzle[I].blocks_per_sm == 1;
 
 template <int I, typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_sm) void mma_swizzle(
-    const Problem p, const Wide wide, const int splits) {
+    const Problem p, const Wide wide, const Schedule schedule) {
   constexpr int BLK_M = kMmaSwizzle[I].tile_m, BLK_N = kMmaSwizzle[I].tile_n, STAGES = kMmaSwizzle[I].stages;
   constexpr int BLK_K = kMmaSwizzle[I].tile_k * 2 / int(sizeof(T)), MMA_K = 32 / int(sizeof(T));
-  constexpr int THREADS = kMmaSwizzle[I].threads, STEPS = BLK_K / MMA_K;
-  constexpr int WARPS_N = BLK_N >= 256 ? 4 : 2, WARPS_M = THREADS / 32 / WARPS_N;
+  constexpr int THREADS = kMmaSwizzle[I].threads, SLICES = kMmaSwizzle[I].slices, STEPS = BLK_K / MMA_K / SLICES;
+  constexpr int WARPS = THREADS / 32 / SLICES, WARPS_N = BLK_N >= 256 ? 4 : 2, WARPS_M = WARPS / WARPS_N;
   constexpr int WARP_M = BLK_M / WARPS_M, WARP_N = BLK_N / WARPS_N, MMAS_M = WARP_M / 16, MMAS_N = WARP_N / 8;
   using ATile = SwizzledTile<T, BLK_M, BLK_K, A_K_CONTIGUOUS, THREADS>;
   using BTile = SwizzledTile<T, BLK_N, BLK_K, B_K_CONTIGUOUS, THREADS>;
   constexpr int STAGE_BYTES = ATile::BYTES + BTile::BYTES;
+  static_assert(SLICES <= 2);
   static_assert(STAGES * STAGE_BYTES == kMmaSwizzle[I].smem_bytes);
 
   // ---- prologue ----
   extern __shared__ __align__(128) char smem[];  // (STAGES, A tile then B tile); then (warps, PASS_M, D_PITCH) floats
   const uint32_t stages = smem_address(smem);
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = threadIdx.x / 32 % WARPS, slice = threadIdx.x / 32 / WARPS, lane = threadIdx.x % 32;
   const int warp_m = warp / WARPS_N * WARP_M, warp_n = warp % WARPS_N * WARP_N;
   const int64_t lda = A_K_CONTIGUOUS ? p.a.row : p.a.col, ldb = B_K_CONTIGUOUS ? p.b.col : p.b.row;
-  const int tiles_m = int((p.m + BLK_M - 1) / BLK_M), tiles_n = int((p.n + BLK_N - 1) / BLK_N);
-  const int tiles = tiles_m * tiles_n;
-  const int k_tiles = int((p.k + BLK_K - 1) / BLK_K), share = (k_tiles + splits - 1) / splits;  // K tiles to a split
 
   // A small problem ends before the ring has hidden DRAM's latency: its blocks ask L2 for all of A and B at once.
-  if (tiles * splits <= gridDim.x && (p.m + p.n) * p.k * int64_t(sizeof(T)) <= kSmallOperands) {
-    const TileIndex tile = tile_at<8>(blockIdx.x % tiles, tiles_m, tiles_n);
-    const int64_t k0 = int64_t(blockIdx.x / tiles * share) * BLK_K, k = min(int64_t(share) * BLK_K, p.k - k0);
-    ATile::prefetch(p.a, lda, int64_t(tile.m) * BLK_M, p.m, k0, k, tile.n, tiles_n);
-    BTile::prefetch(p.b, ldb, int64_t(tile.n) * BLK_N, p.n, k0, k, tile.m, tiles_m);
+  Share share = schedule[blockIdx.x];
+  if (schedule.size <= gridDim.x && (p.m + p.n) * p.k * int64_t(sizeof(T)) <= kSmallOperands) {
+    const int64_t k0 = int64_t(share.first) * BLK_K, k = min(int64_t(share.count) * BLK_K, p.k - k0);
+    ATile::prefetch(p.a, lda, int64_t(share.tile.m) * BLK_M, p.m, k0, k, share.tile.n, schedule.tiles_n);
+    BTile::prefetch(p.b, ldb, int64_t(share.tile.n) * BLK_N, p.n, k0, k, share.tile.m, schedule.tiles_m);
   }
   if constexpr (kOverlaps<I>) wait_for_previous_kernel();
 
-  for (int work = blockIdx.x; work < tiles * splits; work += gridDim.x) {
-    const int split = work / tiles, first = split * share, count = max(0, min(share, k_tiles - first));
-    const int k_last = int(p.k - int64_t(k_tiles - 1) * BLK_K);  // of the last K tile, which may be cut off
-    const int until_cut = k_tiles - 1 - first;                    // tiles of this share before that one
-    const TileIndex tile = tile_at<8>(work % tiles, tiles_m, tiles_n);
-    const int64_t m0 = int64_t(tile.m) * BLK_M, n0 = int64_t(tile.n) * BLK_N, k0 = int64_t(first) * BLK_K;
+  __shared__ Share current;  // what the epilogue needs of it: the main loop has no registers to spare
+  for (int work = blockIdx.x;; share = schedule[work]) {
+    if (threadIdx.x == 0) current = share;
+    const int count = share.count;
+    const int k_last = int(p.k - int64_t(schedule.k_tiles - 1) * BLK_K);  // of the last K tile, which may be cut off
+    const int64_t m0 = int64_t(share.tile.m) * BLK_M, n0 = int64_t(share.tile.n) * BLK_N, k0 = int64_t(share.first) * BLK_K;
 
     ATile a_tile(p.a, lda, m0, p.m, k0);
     BTile b_tile(p.b, ldb, n0, p.n, k0);
     // Part `part` of K tile t of the share, to `stage`. A group per tile, empty past the end, so that "all but the
     // newest STAGES - 2 groups" always names the tile that is needed next.
-    const int whole = until_cut < count && k_last < BLK_K ? count - 1 : count;
-    const int a_whole = a_tile.whole() ? whole : 0, b_whole = b_tile.whole() ? whole : 0;
+    const bool last_is_cut = k_last < BLK_K || a_tile.last_line_is_cut() || b_tile.last_line_is_cut();
+    const int whole = count - (share.first + count == schedule.k_tiles && last_is_cut);
     const auto load = [&](int t, uint32_t stage, auto parts, int part) {
       constexpr int PARTS = decltype(parts)::value;
-      const int k_left = t == until_cut ? k_last : BLK_K;
-      if (part == 0 && t < count) {
-        if (t >= a_whole) a_tile.load_cut(p.a, stage, k_left);
-        if (t >= b_whole) b_tile.load_cut(p.b, stage + ATile::BYTES, k_left);
+      if (part == 0 && whole <= t && t < count) {
+        a_tile.load_cut(p.a, stage, k_last);
+        b_tile.load_cut(p.b, stage + ATile::BYTES, k_last);
       }
-      a_tile.template load_whole<PARTS>(t < a_whole, stage, part);
-      b_tile.template load_whole<PARTS>(t < b_whole, stage + ATile::BYTES, part);
+      a_tile.template load_whole<PARTS>(t < whole, stage, part);
+      b_tile.template load_whole<PARTS>(t < whole, stage + ATile::BYTES, part);
       if (part == PARTS - 1) cp_async_commit();
     };
-#pragma unroll
+#pragma unroll 1  // code that runs once is fetched from memory: unrolled, it took longer to arrive than to run
     for (int t = 0; t < STAGES - 1; ++t) load(t, stages + t * STAGE_BYTES, std::integral_constant<int, 1>(), 0);
     prefetch_c<BLK_M, BLK_N, THREADS>(p, m0, n0);
 
     float acc[MMAS_M][MMAS_N][4] = {};
     uint32_t a[MMAS_M][4], b[2][MMAS_N / 2][4];  // b: this k-step's and the next; a[i] is refilled once row i is done
-    const uint32_t a_lane = a_lane_offset<ATile, T, A_K_CONTIGUOUS>(warp_m, lane);
-    const uint32_t b_lane = b_lane_offset<BTile, T, B_K_CONTIGUOUS>(warp_n, lane);
+    // Where this lane's fragments begin at the first k-step of its slice.
+    const uint32_t a_lane = ATile::address(0, a_lane_offset<ATile, T, A_K_CONTIGUOUS>(warp_m, lane), 0, slice * STEPS);
+    const uint32_t b_lane = BTile::address(0, b_lane_offset<BTile, T, B_K_CONTIGUOUS>(warp_n, lane), 0, slice * STEPS);
     const auto load_a = [&](int i, uint32_t stage, int step) {
       load_fragment<T, A_K_CONTIGUOUS>(a[i], ATile::address(stage, a_lane, i, step));
     };
@@ -140,35 +139,69 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
     // ---- epilogue ----
     cp_async_wait<0>();
     __syncthreads();
+    constexpr int FINISH = MMAS_M / SLICES, ROWS = FINISH * 16;  // of a warp tile's MMAS_M and WARP_M, what a slice finishes
+    if constexpr (SLICES == 2) {  // each slice hands the other its sums for the rows that the other finishes
+      float4* const handed = reinterpret_cast<float4*>(smem);    // (FINISH * MMAS_N, THREADS)
+      const auto each = [&](auto&& act) {
+#pragma unroll
+        for (int i = 0; i < FINISH; ++i)
+#pragma unroll
+          for (int j = 0; j < MMAS_N; ++j) act(acc[i][j], acc[FINISH + i][j], &handed[(i * MMAS_N + j) * THREADS]);
+      };
+      each([&](float(&first)[4], float(&second)[4], float4* row) {
+        const auto sum = [&](int e) { return slice ? first[e] : second[e]; };
+        row[threadIdx.x] = make_float4(sum(0), sum(1), sum(2), sum(3));
+      });
+      __syncthreads();
+      each([&](float(&first)[4], float(&second)[4], const float4* row) {
+        const float4 other = row[threadIdx.x ^ WARPS * 32];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) first[e] = (slice ? second[e] : first[e]) + reinterpret_cast<const float(&)[4]>(other)[e];
+      });
+      __syncthreads();
+    }
     constexpr int D_PITCH = WARP_N + 8;  // 8 floats of padding: conflict-free float2 stores
     constexpr int ROOM = kMmaSwizzle[I].smem_bytes / (THREADS / 32 * D_PITCH * 4);  // rows of a warp that fit at once
-    constexpr int PASS_M = ROOM >= WARP_M ? WARP_M : WARP_M / 2;
+    constexpr int PASS_M = ROOM >= ROWS ? ROWS : ROWS / 2;
     static_assert(PASS_M <= ROOM && PASS_M % 16 == 0);
-    float* const staged = reinterpret_cast<float*>(smem) + warp * PASS_M * D_PITCH;  // (PASS_M, D_PITCH)
+    float* const staged = reinterpret_cast<float*>(smem) + threadIdx.x / 32 * PASS_M * D_PITCH;  // (PASS_M, D_PITCH)
+    const Share done = current;
+    const int64_t d0 = done.split * p.m * p.n;
+    const auto finish = [&](auto shifted) {
+      constexpr bool SHIFTED = decltype(shifted)::value;
 #pragma unroll
-    for (int pass = 0; pass < WARP_M; pass += PASS_M) {
+      for (int pass = 0; pass < ROWS; pass += PASS_M) {
+        const int64_t m = int64_t(done.tile.m) * BLK_M + warp_m + slice * ROWS + pass, n = int64_t(done.tile.n) * BLK_N + warp_n;
+        const RowShift<SHIFTED> shift(p, wide, m, n, d0);
 #pragma unroll
-      for (int i = 0; i < PASS_M / 16; ++i)
-#pragma unroll
-        for (int j = 0; j < MMAS_N; ++j)
+        for (int i = 0; i < PASS_M / 16; ++i)
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
-            const float* pair = acc[pass / 16 + i][j] + h * 2;
-            *reinterpret_cast<float2*>(&staged[(i * 16 + lane / 4 + h * 8) * D_PITCH + j * 8 + lane % 4 * 2]) =
-                make_float2(pair[0], pair[1]);
+            const int row = i * 16 + lane / 4 + h * 8;
+#pragma unroll
+            for (int j = 0; j < MMAS_N; ++j) {
+              const float* const pair = acc[pass / 16 + i][j] + h * 2;
+              store_pair<SHIFTED>(&staged[row * D_PITCH + shift(row) + j * 8 + lane % 4 * 2], pair[0], pair[1]);
+            }
           }
-      __syncwarp();
-      finish_staged<T, PASS_M, WARP_N, D_PITCH>(p, wide, staged, m0 + warp_m + pass, n0 + warp_n, split * p.m * p.n);
-      __syncwarp();
-    }
-    __syncthreads();
+        __syncwarp();
+        finish_staged<T, PASS_M, WARP_N, D_PITCH>(p, wide, shift, staged, m, n, d0);
+        __syncwarp();
+      }
+    };
+    if (wide.d_shifted) finish(std::true_type());
+    else finish(std::false_type());
+    work += gridDim.x;
+    if (work >= schedule.size) return;
+    __syncthreads();  // the next tile's operands lie where other warps still stage this one
   }
 }
 
 template <int I, typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 Status launch_layout(const Launch& call) {
   constexpr auto kernel = mma_swizzle<I, T, A_K_CONTIGUOUS, B_K_CONTIGUOUS>;
-  return launch<kernel, kOverlaps<I>>(call, call.problem, wide_accesses(call.problem), call.splits);
+  const Schedule schedule(call, call.tile.tile_k * 2 / int(sizeof(T)));
+  return launch<kernel, kOverlaps<I>>(call, call.problem, wide_accesses(call.problem), schedule);
 }
 
 template <int I, typename T>

@@ -39,9 +39,6 @@ __device__ __forceinline__ void mbarrier_arrive_expect(uint32_t barrier, uint32_
                : "memory");
 }
 
-
-
-
 // The THREADS threads that name the same barrier, 1 to 15, wait for each other; __syncthreads is barrier 0.
 template <int THREADS>
 __device__ __forceinline__ void named_barrier(int name) {

@@ -36,6 +36,53 @@ __device__ __forceinline__ uint4 load_piece(const T* source, int left, bool alig
   return *reinterpret_cast<const uint4*>(&v);
 }
 
+// The 16 bytes that begin `shift` bytes into the 32 of lo and hi, an even number below 16.
+__device__ __forceinline__ uint4 funnel(const uint4& lo, const uint4& hi, int shift) {
+  const uint32_t w[8] = {lo.x, lo.y, lo.z, lo.w, hi.x, hi.y, hi.z, hi.w};
+  uint32_t by_8[6], by_4[5], x[4];  // selections, because registers have no index
+#pragma unroll
+  for (int i = 0; i < 6; ++i) by_8[i] = shift & 8 ? w[i + 2] : w[i];
+#pragma unroll
+  for (int i = 0; i < 5; ++i) by_4[i] = shift & 4 ? by_8[i + 1] : by_8[i];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) x[i] = __funnelshift_r(by_4[i], by_4[i + 1], shift % 4 * 8);
+  return make_uint4(x[0], x[1], x[2], x[3]);
+}
+
+// The first `count` bytes of x, an even number, and zeros.
+__device__ __forceinline__ uint4 cut(uint4 x, int count) {
+  const auto word = [&](uint32_t w, int left) { return left >= 4 ? w : left > 0 ? w & 0xffff : 0; };
+  return make_uint4(word(x.x, count), word(x.y, count - 4), word(x.z, count - 8), word(x.w, count - 12));
+}
+
+// 16 bytes of a matrix from any even address: the one or two aligned words that they touch, put together only once they are
+// asked for, so that many can be under way. A word may reach past its line but not past the matrix, where nothing need be
+// mapped: chunks at the matrix's ends are read by element.
+struct ShiftedChunk {
+  uint4 lo, hi;
+  int count;  // bytes that exist, the others become zeros
+  bool by_element;
+
+  // The matrix lies from `begin` to `end`.
+  __device__ void fetch(uintptr_t from, int count, uintptr_t begin, uintptr_t end) {
+    this->count = count;
+    const int words = count == 0 ? 0 : from % 16 + count > 16 ? 2 : 1;
+    by_element = from / 16 * 16 < begin || from / 16 * 16 + words * 16 > end;
+    const uint4* const word = reinterpret_cast<const uint4*>(from / 16 * 16);
+    lo = hi = make_uint4(0, 0, 0, 0);
+    if (words > 0 && !by_element) lo = word[0];
+    if (words > 1 && !by_element) hi = word[1];
+  }
+  // `from` as given to fetch: kept by the caller, who can work it out, instead of in registers.
+  __device__ uint4 value(uintptr_t from) const {
+    if (!by_element) return cut(funnel(lo, hi, int(from % 16)), count);
+    Vec<uint16_t, 8> v;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) v.x[e] = e * 2 < count ? reinterpret_cast<const uint16_t*>(from)[e] : 0;
+    return *reinterpret_cast<const uint4*>(&v);
+  }
+};
+
 // A thread's share of a tile on its way through registers, so that work can come between the loads and the stores.
 // Lines and elements beyond `lines` and `extent` become zeros. `wide`: every line starts at a 16-byte boundary.
 template <int LINES, int EXTENT, int PITCH, int THREADS, typename T>

@@ -59,13 +59,20 @@ __device__ __forceinline__ void store_run(const Matrix& x, int64_t i, int64_t j,
 
 // Which accesses may be 16 bytes wide, decided once per launch.
 struct Wide {
-  bool a, b, c, d;
+  bool a, b, c, d;  // all along the contiguous lines
+  bool d_shifted;   // D's rows are contiguous but begin anywhere: their 16-byte pieces start at other columns in each row
+  bool c_shifted;   // and so do C's pieces, at the same columns
+  uint8_t d_first;  // elements of D, modulo 8, before its first
 };
 
 inline Wide wide_accesses(const Problem& p) {
+  const auto elements = [](const Matrix& x) { return int64_t(reinterpret_cast<uintptr_t>(x.data) / size_of(x.dtype)); };
+  const bool rows = order_of(p.d) == Order::row_major, c_rows = order_of(p.c) == Order::row_major;
+  const bool d_wide = rows && alignment(p.d, p.m, p.n) == 16;
   return {alignment(p.a, p.m, p.k) == 16, alignment(p.b, p.k, p.n) == 16,
-          order_of(p.c) == Order::row_major && alignment(p.c, p.m, p.n) == 16,
-          order_of(p.d) == Order::row_major && alignment(p.d, p.m, p.n) == 16};
+          c_rows && alignment(p.c, p.m, p.n) == 16, d_wide, rows && !d_wide,
+          c_rows && (elements(p.c) - elements(p.d)) % 8 == 0 && (p.c.row - p.d.row) % 8 == 0,
+          uint8_t(elements(p.d) % 8)};
 }
 
 // How many of the W elements from (i, j) on lie in D.
@@ -107,57 +114,126 @@ __device__ __forceinline__ void finish_run(const Problem& p, const Wide& wide, i
   finish_run<T>(p, wide, i, j, product, c, 0);
 }
 
-// finish_staged for C of type CElement and D of DElement, each lane W elements of a row at a time. All of a batch's C
-// is in flight before any of it is used: with a branch, or a store to D, which C may be, between two loads, each costs
-// a latency of its own (16384x4096x128 on an H200: 216 microseconds a load at a time, 128 in batches of eight).
-template <typename CElement, typename DElement, int W, int ROWS, int COLS, int PITCH>
-__device__ __forceinline__ void finish_staged_as(const Problem& p, const float* staged, int64_t i0, int64_t j0,
-                                                 int64_t d_offset) {
-  constexpr int PER_ROW = COLS / W, RUNS = ROWS * PER_ROW / 32;  // runs of W elements: in a row; of each lane
-  constexpr int MOST = W == 1 ? 16 : 8, BATCH = RUNS < MOST ? RUNS : MOST;
+// How many elements row i of a part of D, from (i0, j0) on, begins past a multiple of eight; none where D is wide. Staged rows
+// begin as many elements late, so that eight elements which share a piece of D share two of shared memory.
+template <bool SHIFTED>
+struct RowShift {
+  int first = 0, step = 0;
+  __device__ RowShift(const Problem& p, const Wide& wide, int64_t i0, int64_t j0, int64_t d_offset) {
+    if (SHIFTED) first = (wide.d_first + d_offset + i0 * p.d.row + j0) & 7, step = p.d.row & 7;
+  }
+  __device__ int operator()(int i) const { return SHIFTED ? (first + i * step) & 7 : 0; }
+  __device__ int to_next(int i) const { return SHIFTED ? -(first + i * step) & 7 : 0; }  // elements up to the next multiple
+};
+
+template <bool SHIFTED>
+__device__ __forceinline__ void store_pair(float* target, float x, float y) {
+  if (SHIFTED) target[0] = x, target[1] = y;
+  else *reinterpret_cast<float2*>(target) = make_float2(x, y);
+}
+
+// The lane, as a value that the compiler cannot know earlier: what follows from it holds no registers through the main loop.
+__device__ __forceinline__ int lane_worked_out_here() {
+  int lane = threadIdx.x % 32;
+  asm volatile("" : "+r"(lane));
+  return lane;
+}
+
+// A warp's products, (ROWS, COLS) floats in rows PITCH apart, to a part of D that lies inside the matrix, C of type CElement and
+// D of DElement: COLS / 8 lanes to a row, a 16-byte piece each. SHIFTED: whole pieces from each row's first multiple of eight
+// on, one fewer, and by element the eight that lie before and after them. All of a batch's C is in flight before any of it is
+// used: with a branch, or a store to D, which C may be, between two loads, each costs a latency of its own (16384x4096x128 on
+// an H200: 216 microseconds a load at a time, 128 in batches of eight).
+template <typename CElement, typename DElement, int ROWS, int COLS, int PITCH, bool SHIFTED>
+__device__ __forceinline__ void finish_pieces(const Problem& p, const RowShift<SHIFTED>& shift, const float* staged, int64_t i0,
+                                              int64_t j0, int64_t d_offset) {
+  constexpr int LANES = COLS / 8, STEP = 32 / LANES, RUNS = ROWS / STEP, BATCH = RUNS < 8 ? RUNS : 8;  // STEP: rows at once
+  constexpr int PIECES = LANES - SHIFTED, EDGES = SHIFTED ? 8 / LANES : 0;  // of a row; single elements of a lane
   static_assert(RUNS % BATCH == 0);
-  const CElement* const c = static_cast<const CElement*>(p.c.data) + i0 * p.c.row + j0 * p.c.col;
-  DElement* const d = static_cast<DElement*>(p.d.data) + d_offset + i0 * p.d.row + j0 * p.d.col;
-  const int rows = int(min(int64_t(ROWS), p.m - i0)), cols = int(min(int64_t(COLS), p.n - j0));
-  const int lane = threadIdx.x % 32;
+  const int lane = lane_worked_out_here();
+  const int piece = min(lane % LANES, PIECES - 1);
+  const CElement* c = static_cast<const CElement*>(p.c.data) + (i0 + lane / LANES) * p.c.row + j0;
+  DElement* d = static_cast<DElement*>(p.d.data) + d_offset + (i0 + lane / LANES) * p.d.row + j0;
+  const int64_t c_step = STEP * p.c.row, d_step = STEP * p.d.row;
 #pragma unroll 1
-  for (int first = lane; first < ROWS * PER_ROW; first += BATCH * 32) {
-    Vec<CElement, W> addend[BATCH] = {};
+  for (int first = lane / LANES; first < ROWS; first += BATCH * STEP) {
+    Vec<CElement, 8> addend[BATCH] = {};
+    CElement edge[BATCH][EDGES + 1] = {};
+    const auto column_of_edge = [&](int i, int x) {
+      const int e = lane % LANES + x * LANES;
+      return e < shift.to_next(i) ? e : COLS - 8 + e;
+    };
     if (p.c.data) {
 #pragma unroll
-      for (int r = 0; r < BATCH; ++r) {
-        const int i = (first + r * 32) / PER_ROW, j = (first + r * 32) % PER_ROW * W;
-        // Beyond the matrix its last row or column again, and nothing is stored: a branch would wait for the load.
-        const CElement* const source = c + min(i, rows - 1) * p.c.row + min(j, cols - W) * p.c.col;
-        addend[r] = *reinterpret_cast<const Vec<CElement, W>*>(source);
+      for (int r = 0; r < BATCH; ++r, c += c_step) {
+        const int i = first + r * STEP;
+        addend[r] = *reinterpret_cast<const Vec<CElement, 8>*>(c + shift.to_next(i) + piece * 8);
+#pragma unroll
+        for (int x = 0; x < EDGES; ++x) edge[r][x] = c[column_of_edge(i, x)];
       }
     }
 #pragma unroll
-    for (int r = 0; r < BATCH; ++r) {
-      const int i = (first + r * 32) / PER_ROW, j = (first + r * 32) % PER_ROW * W;
-      const Vec<float, W> product = *reinterpret_cast<const Vec<float, W>*>(&staged[i * PITCH + j]);
-      Vec<DElement, W> result;
+    for (int r = 0; r < BATCH; ++r, d += d_step) {
+      const int i = first + r * STEP, col = shift.to_next(i) + piece * 8;
+      const float* const row = &staged[i * PITCH + shift(i)];
+      const Vec<float, 8> product = *reinterpret_cast<const Vec<float, 8>*>(row + col);
+      Vec<DElement, 8> result;
 #pragma unroll
-      for (int e = 0; e < W; ++e)
+      for (int e = 0; e < 8; ++e)
         result.x[e] = from_float<DElement>(combine(product.x[e], p.alpha, to_float(addend[r].x[e]), p.beta));
-      if (W > 1 || (i < rows && j < cols))
-        *reinterpret_cast<Vec<DElement, W>*>(d + i * p.d.row + j * p.d.col) = result;
+      if (!SHIFTED || lane % LANES < PIECES) *reinterpret_cast<Vec<DElement, 8>*>(d + col) = result;
+#pragma unroll
+      for (int x = 0; x < EDGES; ++x) {
+        const int j = column_of_edge(i, x);
+        d[j] = from_float<DElement>(combine(row[j], p.alpha, to_float(edge[r][x]), p.beta));
+      }
     }
   }
 }
 
-// A warp finishes (ROWS, COLS) products that it staged in shared memory, rows PITCH floats apart, at (i0, j0) of D:
-// 16-byte pieces of rows where the tile is whole and C and D allow them, single elements side by side otherwise.
-template <typename T, int ROWS, int COLS, int PITCH>
-__device__ __forceinline__ void finish_staged(const Problem& p, const Wide& wide, const float* staged, int64_t i0,
-                                              int64_t j0, int64_t d_offset) {
+// The same for any part of any D and C, element by element.
+template <typename CElement, typename DElement, int ROWS, int COLS, int PITCH, bool SHIFTED>
+__device__ __forceinline__ void finish_elements(const Problem& p, const RowShift<SHIFTED>& shift, const float* staged, int64_t i0,
+                                                int64_t j0, int64_t d_offset) {
+  constexpr int BATCH = 16;
+  static_assert(ROWS * COLS % (BATCH * 32) == 0);
+  const CElement* const c = static_cast<const CElement*>(p.c.data) + i0 * p.c.row + j0 * p.c.col;
+  DElement* const d = static_cast<DElement*>(p.d.data) + d_offset + i0 * p.d.row + j0 * p.d.col;
+  const int rows = int(min(int64_t(ROWS), p.m - i0)), cols = int(min(int64_t(COLS), p.n - j0));
+  const int lane = lane_worked_out_here();
+#pragma unroll 1
+  for (int first = lane; first < rows * COLS; first += BATCH * 32) {
+    CElement addend[BATCH] = {};
+    if (p.c.data) {
+#pragma unroll
+      for (int r = 0; r < BATCH; ++r) {
+        const int i = (first + r * 32) / COLS, j = (first + r * 32) % COLS;
+        // Beyond the matrix its last row or column again, and nothing is stored: a branch would wait for the load.
+        addend[r] = c[min(i, rows - 1) * p.c.row + min(j, cols - 1) * p.c.col];
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < BATCH; ++r) {
+      const int i = (first + r * 32) / COLS, j = (first + r * 32) % COLS;
+      const float result = combine(staged[i * PITCH + shift(i) + j], p.alpha, to_float(addend[r]), p.beta);
+      if (i < rows && j < cols) d[i * p.d.row + j * p.d.col] = from_float<DElement>(result);
+    }
+  }
+}
+
+// A warp finishes (ROWS, COLS) products that it staged in shared memory, rows PITCH floats apart and shifted by `shift`, at
+// (i0, j0) of D: in 16-byte pieces wherever D and C have them, single elements side by side otherwise.
+template <typename T, int ROWS, int COLS, int PITCH, bool SHIFTED>
+__device__ __forceinline__ void finish_staged(const Problem& p, const Wide& wide, const RowShift<SHIFTED>& shift,
+                                              const float* staged, int64_t i0, int64_t j0, int64_t d_offset) {
   if (i0 >= p.m || j0 >= p.n) return;
-  const bool whole = wide.d && (wide.c || !p.c.data) && i0 + ROWS <= p.m && j0 + COLS <= p.n;
+  const bool inside = i0 + ROWS <= p.m && j0 + COLS <= p.n;
+  const bool pieces = SHIFTED ? wide.c_shifted || !p.c.data : wide.d && (wide.c || !p.c.data);
   const auto finish = [&](auto c_type, auto d_type) {
     using C = decltype(c_type);
     using D = decltype(d_type);
-    if (whole) finish_staged_as<C, D, 8, ROWS, COLS, PITCH>(p, staged, i0, j0, d_offset);
-    else finish_staged_as<C, D, 1, ROWS, COLS, PITCH>(p, staged, i0, j0, d_offset);
+    if (inside && pieces) finish_pieces<C, D, ROWS, COLS, PITCH>(p, shift, staged, i0, j0, d_offset);
+    else finish_elements<C, D, ROWS, COLS, PITCH>(p, shift, staged, i0, j0, d_offset);
   };
   if (p.d.dtype != DType::f32) finish(T(), T());
   else if (p.c.dtype == DType::f32) finish(float(), float());

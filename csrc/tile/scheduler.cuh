@@ -1,6 +1,8 @@
 // Which tile a block computes next, and which part of K.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "../gemm/registry.h"
@@ -12,33 +14,37 @@ struct TileIndex {
   int m, n;
 };
 
-// Tiles in groups of GROUP rows, walked down each group's columns: blocks that run together share A's rows and B's
-// columns in L2. GROUP = 1 is plain row-major order.
-template <int GROUP>
-__device__ __forceinline__ TileIndex tile_at(int tile, int tiles_m, int tiles_n) {
-  const int per_group = GROUP * tiles_n, first = tile / per_group * GROUP;
-  const int rows = min(GROUP, tiles_m - first), within = tile % per_group;
+// Tiles in groups of `group` rows, walked down each group's columns: blocks that run together share A's rows and B's
+// columns in L2. A group of 1 is plain row-major order.
+__device__ __forceinline__ TileIndex tile_at(int tile, int tiles_m, int tiles_n, int group) {
+  const int per_group = group * tiles_n, first = tile / per_group * group;
+  const int rows = min(group, tiles_m - first), within = tile % per_group;
   return {first + within % rows, within / rows};
 }
 
 // A block's piece of work: an output tile, and the K tiles of it from `first` on.
 struct Share {
   TileIndex tile;
-  int split, first, count;  // the last split's count may be 0
+  int split, first, count;  // the last splits' counts may be 0
 };
 
-// All of a problem's shares: every tile, K in `splits` parts. Made on the host, so that it costs a kernel no registers.
+// All of a problem's shares: every tile, K in parts. Made on the host, so that it costs a kernel no registers.
 struct Schedule {
-  int tiles_m, tiles_n, k_tiles, per_split, size;
+  int tiles_m, tiles_n, k_tiles, per_split, size, group;
 
-  Schedule(const Problem& p, const Instance& tile, int tile_k, int splits)
-      : tiles_m(int((p.m + tile.tile_m - 1) / tile.tile_m)), tiles_n(int((p.n + tile.tile_n - 1) / tile.tile_n)),
-        k_tiles(int((p.k + tile_k - 1) / tile_k)), per_split((k_tiles + splits - 1) / splits),
-        size(tiles_m * tiles_n * splits) {}
+  Schedule(const Launch& call, int tile_k)
+      : tiles_m(int((call.problem.m + call.tile.tile_m - 1) / call.tile.tile_m)),
+        tiles_n(int((call.problem.n + call.tile.tile_n - 1) / call.tile.tile_n)),
+        k_tiles(int((call.problem.k + tile_k - 1) / tile_k)), per_split((k_tiles + call.splits - 1) / call.splits),
+        size(tiles_m * tiles_n * call.splits) {
+    // What the GPU holds at once is about as many rows high as columns wide: it then reads the least.
+    const double at_once = double(call.device.num_sms) * call.tile.blocks_per_sm;
+    group = std::max(1, int(std::lround(std::sqrt(at_once * call.tile.tile_n / call.tile.tile_m))));
+  }
 
   __device__ Share operator[](int work) const {
-    const int split = work / (tiles_m * tiles_n), first = split * per_split;
-    return {tile_at<8>(work % (tiles_m * tiles_n), tiles_m, tiles_n), split, first, max(0, min(per_split, k_tiles - first))};
+    const int tiles = tiles_m * tiles_n, split = work / tiles, first = split * per_split;
+    return {tile_at(work % tiles, tiles_m, tiles_n, group), split, first, max(0, min(per_split, k_tiles - first))};
   }
 };
 

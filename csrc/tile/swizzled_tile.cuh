@@ -42,18 +42,18 @@ struct SwizzledTile {
                    part * THREADS + threadIdx.x, parts * THREADS);
   }
 
-  // Whether K tiles that are whole may be copied by load_whole: no chunk of theirs is cut off.
-  __device__ bool whole() const { return K_CONTIGUOUS || outer_left >= MN; }
+  // Whether a chunk reaches past the matrix's edge in `outer`. The next line is there to be read, except after the last.
+  __device__ bool last_line_is_cut() const { return !K_CONTIGUOUS && outer_left < MN && outer_left % W != 0; }
 
   // Copies part `part` of PARTS equal parts of the next K tile and steps on, so that the copies of a tile spread over
-  // the products of another. Lines beyond the matrix are left as they are: they only reach elements of D that are not
-  // stored. Whole chunks and stepped pointers, because every instruction here delays an mma.sync.
+  // the products of another. What lies beyond `outer` is not copied, or is what follows in memory: it only reaches elements
+  // of D that are not stored. Whole chunks and stepped pointers, because every instruction here delays an mma.sync.
   template <int PARTS>
   __device__ void load_whole(bool wanted, uint32_t smem, int part) {
     static_assert(PIECES % PARTS == 0);
 #pragma unroll
     for (int i = part * (PIECES / PARTS); i < (part + 1) * (PIECES / PARTS); ++i, next += STEP * leading)
-      cp_async_16_if(wanted && (!K_CONTIGUOUS || i * STEP < outer_left - line()),
+      cp_async_16_if(wanted && (K_CONTIGUOUS ? i * STEP < outer_left - line() : col() < outer_left),
                      smem + target() + i * STEP * EXTENT * sizeof(T), next);
     if (K_CONTIGUOUS && part == PARTS - 1) next += BLK_K - LINES * leading;
   }

@@ -11,30 +11,31 @@ namespace tc {
 
 constexpr int kBoxRows = 64;  // of C and D: those of one wgmma
 
-// How a kernel reaches C and D: by TMA where it can, otherwise element by element, side by side.
-enum class CPath : uint8_t { none, tma, row, copy };  // row: one row for all, as a 1-D bias is
+// How a kernel reaches C and D: by TMA where it can; in 16-byte pieces where rows are contiguous but begin anywhere; otherwise
+// element by element, side by side. row: one row for all, as a 1-D bias is.
+enum class CPath : uint8_t { none, tma, row, pieces, elements };
+enum class DPath : uint8_t { tma, pieces, elements };
 
 struct TmaPaths {
   CUtensorMap c, d;
   CPath c_path;
-  bool d_by_tma;
+  DPath d_path;
 };
-
-inline bool reachable_by_tma(const Matrix& x, int64_t rows, int64_t cols) {
-  return order_of(x) == Order::row_major && alignment(x, rows, cols) == 16 && (rows == 1 || x.row >= cols);
-}
 
 // D has `splits` layers of (M, N).
 inline Status make_tma_paths(TmaPaths& paths, const Problem& p, int splits) {
-  const bool full_c = p.c.data && p.c.dtype == p.d.dtype && reachable_by_tma(p.c, p.m, p.n);
-  paths.c_path = !p.c.data ? CPath::none : full_c ? CPath::tma : p.c.row == 0 && p.c.col <= 1 ? CPath::row : CPath::copy;
-  // Rows that end within a 16-byte chunk: test_result_layouts[row_pitched] failed on an H200 when TMA stored them.
-  paths.d_by_tma = reachable_by_tma(p.d, p.m, p.n) && p.n * size_of(p.d.dtype) % 16 == 0;
-  if (full_c) {
+  const auto rows_of_d = [&](const Matrix& x) { return order_of(x) == Order::row_major && x.dtype == p.d.dtype; };
+  paths.c_path = !p.c.data                                    ? CPath::none
+                 : rows_of_d(p.c) && tma_loads(p.c, p.m, p.n) ? CPath::tma
+                 : p.c.row == 0 && p.c.col <= 1               ? CPath::row
+                 : rows_of_d(p.c)                             ? CPath::pieces
+                                                              : CPath::elements;
+  paths.d_path = tma_stores(p.d, p.m, p.n) ? DPath::tma : rows_of_d(p.d) ? DPath::pieces : DPath::elements;
+  if (paths.c_path == CPath::tma) {
     const Status status = make_tensor_map(paths.c, p.c.data, p.c.dtype, p.m, p.n, p.c.row, kBoxRows);
     if (!status.ok()) return status;
   }
-  if (!paths.d_by_tma) return {};
+  if (paths.d_path != DPath::tma) return {};
   return make_tensor_map(paths.d, p.d.data, p.d.dtype, p.m, p.n, p.d.row, kBoxRows, splits, p.m * p.n);
 }
 
@@ -51,10 +52,18 @@ __device__ __forceinline__ float2 unpack(uint32_t x, __nv_bfloat16) {
   return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(x));
 }
 
+// A thread's columns of a C that is one row for all: `thread`, `thread` + 128, ..
+template <int COLS>
+struct RowPart {
+  static constexpr int COUNT = (COLS + 127) / 128;
+  float x[COUNT];
+};
+
 // The epilogue of a warpgroup for tiles of (ROWS, COLS) and D of type D. T is the operands' type, which C may have as well.
 // Boxes are (64, 128 bytes), walked down the tile's 64-row blocks last; the tile has COUNT of them, of which BUFFERS at a time
 // lie in shared memory. One thread, the warpgroup's first, speaks to TMA.
-template <typename T, typename D, int ROWS, int COLS, int MOST_BUFFERS>
+// BY_PIECES: there are registers to move C and D in 16-byte pieces where TMA cannot.
+template <typename T, typename D, int ROWS, int COLS, int MOST_BUFFERS, bool BY_PIECES>
 struct TmaEpilogue {
   static constexpr int WIDTH = kBoxBytes / int(sizeof(D)), PER_BLOCK = COLS / WIDTH, COUNT = ROWS / kBoxRows * PER_BLOCK;
   static constexpr int BUFFERS = COUNT < MOST_BUFFERS ? COUNT : MOST_BUFFERS, BOX_BYTES = kBoxRows * kBoxBytes;
@@ -63,6 +72,7 @@ struct TmaEpilogue {
   const Problem& p;
   const TmaPaths& paths;
   char* const boxes;       // (BUFFERS, 64, 128 bytes)
+  float* const row;        // (COLS) of a C that is one row for all
   const uint32_t arrived;  // (BUFFERS) barriers: C is there
   const int name;          // of the warpgroup's named barrier
   const int thread;        // of the warpgroup
@@ -75,23 +85,76 @@ struct TmaEpilogue {
     tma_load(box(i), paths.c, arrived + i % BUFFERS * 8, n0 + i % PER_BLOCK * WIDTH, m0 + i / PER_BLOCK * kBoxRows);
   }
 
-  // While the product runs: asks for the tile's first boxes of C, into which the last tile's D no longer lies.
-  __device__ void prefetch(int m0, int n0) const {
-    if (paths.c_path == CPath::copy && p.c.col == 1 && p.c.row != 0) {
+  // While the product runs: asks for the tile's first boxes of C, into which the last tile's D no longer lies, or for this
+  // thread's part of its row.
+  __device__ RowPart<COLS> prefetch(int m0, int n0) const {
+    RowPart<COLS> part = {};
+    if (paths.c_path == CPath::row) {
+#pragma unroll
+      for (int i = 0; i < part.COUNT; ++i) {
+        const int64_t j = min(n0 + thread + i * 128, int(p.n) - 1) * p.c.col;
+        part.x[i] = p.c.dtype == DType::f32 ? static_cast<const float*>(p.c.data)[j] : to_float(static_cast<const T*>(p.c.data)[j]);
+      }
+    }
+    if (paths.c_path >= CPath::pieces && p.c.col == 1 && p.c.row != 0) {
       const int bytes = p.c.dtype == DType::f32 ? 4 : 2;
       if (m0 < p.m && n0 < p.n)
         prefetch_lines(static_cast<const char*>(p.c.data) + (m0 * p.c.row + n0) * bytes, p.c.row * bytes,
-                            int(min(int64_t(ROWS), p.m - m0)), min(int64_t(COLS), p.n - n0) * bytes, thread, 128);
+                       int(min(int64_t(ROWS), p.m - m0)), min(int64_t(COLS), p.n - n0) * bytes, thread, 128);
     }
-    if (paths.c_path != CPath::tma || thread != 0) return;
-    tma_store_wait_read<0>();
+    if (paths.c_path == CPath::tma && thread == 0) {
+      tma_store_wait_read<0>();
 #pragma unroll
-    for (int i = 0; i < BUFFERS; ++i) load_c(i, m0, n0);
+      for (int i = 0; i < BUFFERS; ++i) load_c(i, m0, n0);
+    }
+    return part;
   }
 
   __device__ D* element(int i, int row, int col) const {
     constexpr int W = 16 / int(sizeof(D));
     return reinterpret_cast<D*>(boxes + i % BUFFERS * BOX_BYTES + box_offset(row, col / W)) + col % W;
+  }
+
+  // Box i of C in pieces: a line's chunks in the box, wherever they begin in memory.
+  __device__ __forceinline__ void copy_c_pieces(int i, int m, int n) const {
+    constexpr int BATCH = 4;
+    const uintptr_t begin = reinterpret_cast<uintptr_t>(p.c.data), end = begin + ((p.m - 1) * p.c.row + p.n) * sizeof(D);
+    const int count = max(0, min(16, int(min(int64_t(WIDTH), p.n - n)) * int(sizeof(D)) - thread % 8 * 16));
+#pragma unroll 1
+    for (int first = thread / 8; first < kBoxRows; first += 16 * BATCH) {
+      ShiftedChunk chunk[BATCH];
+      const auto from = [&](int r) { return begin + ((m + first + r * 16) * p.c.row + n) * sizeof(D) + thread % 8 * 16; };
+#pragma unroll
+      for (int r = 0; r < BATCH; ++r) chunk[r].fetch(from(r), m + first + r * 16 < p.m ? count : 0, begin, end);
+#pragma unroll
+      for (int r = 0; r < BATCH; ++r)
+        *reinterpret_cast<uint4*>(boxes + i % BUFFERS * BOX_BYTES + box_offset(first + r * 16, thread % 8)) =
+            chunk[r].value(from(r));
+    }
+  }
+
+  // The same back to D. A row has seven whole 16-byte pieces wherever it begins; what is left lies before and after them.
+  __device__ __forceinline__ void copy_d_pieces(int i, int m, int n, int split) const {
+    constexpr int W = 16 / int(sizeof(D)), PIECES = 7;
+    const char* const box = boxes + i % BUFFERS * BOX_BYTES;
+    D* const d = static_cast<D*>(p.d.data) + split * p.m * p.n + m * p.d.row + n;
+    const int rows = int(min(int64_t(kBoxRows), p.m - m));
+    const auto before = [](const D* line) { return int(-(reinterpret_cast<uintptr_t>(line) / sizeof(D)) % W); };
+#pragma unroll 1
+    for (int piece = thread; piece < rows * PIECES; piece += 128) {
+      const int line = piece / PIECES, x = piece % PIECES;
+      D* const target = d + line * p.d.row;
+      const uint4 lo = *reinterpret_cast<const uint4*>(box + box_offset(line, x));
+      const uint4 hi = *reinterpret_cast<const uint4*>(box + box_offset(line, x + 1));
+      *reinterpret_cast<uint4*>(target + before(target) + x * W) = funnel(lo, hi, before(target) * int(sizeof(D)));
+    }
+#pragma unroll 4
+    for (int rest = thread; rest < rows * W; rest += 128) {
+      const int line = rest / W, e = rest % W;
+      D* const target = d + line * p.d.row;
+      const int col = e < before(target) ? e : WIDTH - W + e;
+      target[col] = *element(i, line, col);
+    }
   }
 
   // Box i of C, element by element: consecutive lanes on consecutive columns, a batch of loads before its first use. Beyond the
@@ -127,19 +190,10 @@ struct TmaEpilogue {
         if (col < cols) d[row * p.d.row + col * p.d.col] = *element(i, row, col);
   }
 
-  // C's row at columns n and n + 1.
-  __device__ float2 row_c(int64_t n) const {
-    const auto at = [&](int64_t j) {
-      j = min(j, p.n - 1) * p.c.col;
-      return p.c.dtype == DType::f32 ? static_cast<const float*>(p.c.data)[j] : to_float(static_cast<const T*>(p.c.data)[j]);
-    };
-    return make_float2(at(n), at(n + 1));
-  }
-
   // Columns 8 j .. 8 j + 15 of the box: 16-bit D by ldmatrix and stmatrix, fp32 two floats at a time. acc is wgmma's.
   __device__ __forceinline__ void finish_16(int i, int j, const float* acc, float2 row0, float2 row1) const {
     const int warp = thread / 32, lane = thread % 32;
-    const bool reads = paths.c_path == CPath::tma || paths.c_path == CPath::copy;
+    const bool reads = paths.c_path != CPath::none && paths.c_path != CPath::row;
     if constexpr (sizeof(D) == 2) {
       const uint32_t at = box(i) + box_offset(warp * 16 + lane % 16, j + lane / 16);
       uint32_t c[4] = {}, d[4];  // (rows, columns): (0, 0), (8, 0), (0, 8), (8, 8)
@@ -163,7 +217,12 @@ struct TmaEpilogue {
 
   // `use` counts this warpgroup's tiles: the parity of `arrived`.
   __device__ __forceinline__ void finish(const float (&acc)[ROWS / kBoxRows][COLS / 2], int m0, int n0, int split,
-                                         uint32_t use) const {
+                                         uint32_t use, const RowPart<COLS>& part) const {
+    if (paths.c_path == CPath::row) {  // the barrier before the first box makes it visible
+#pragma unroll
+      for (int i = 0; i < part.COUNT; ++i)
+        if (thread + i * 128 < COLS) row[thread + i * 128] = part.x[i];
+    }
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
       const int m = m0 + i / PER_BLOCK * kBoxRows, n = n0 + i % PER_BLOCK * WIDTH;
@@ -172,24 +231,24 @@ struct TmaEpilogue {
       } else {
         if (thread == 0) tma_store_wait_read<BUFFERS - 1>();
         sync();
-        if (paths.c_path == CPath::copy) {
-          if (p.c.dtype == DType::f32) copy_c<float>(i, m, n);
+        if (paths.c_path >= CPath::pieces) {
+          if (BY_PIECES && paths.c_path == CPath::pieces) copy_c_pieces(i, m, n);
+          else if (p.c.dtype == DType::f32) copy_c<float>(i, m, n);
           else copy_c<T>(i, m, n);
           sync();
         }
       }
 #pragma unroll
-      for (int half = 0; half < WIDTH / 8; half += 4) {
-        float2 row[4] = {};  // of a C that is one row for all, two columns of every eight: read together, used together
+      for (int j = 0; j < WIDTH / 8; j += 2) {
+        const int col = i % PER_BLOCK * WIDTH + j * 8;
+        float2 row0 = {}, row1 = {};
         if (paths.c_path == CPath::row) {
-#pragma unroll
-          for (int j = 0; j < 4; ++j) row[j] = row_c(n + (half + j) * 8 + thread % 4 * 2);
+          row0 = *reinterpret_cast<const float2*>(&row[col + thread % 4 * 2]);
+          row1 = *reinterpret_cast<const float2*>(&row[col + 8 + thread % 4 * 2]);
         }
-#pragma unroll
-        for (int j = 0; j < 4; j += 2)
-          finish_16(i, half + j, &acc[i / PER_BLOCK][(i % PER_BLOCK * WIDTH / 8 + half + j) * 4], row[j], row[j + 1]);
+        finish_16(i, j, &acc[i / PER_BLOCK][col / 2], row0, row1);
       }
-      if (paths.d_by_tma) {
+      if (paths.d_path == DPath::tma) {
         fence_before_tma();
         sync();
         if (thread == 0) {
@@ -203,7 +262,8 @@ struct TmaEpilogue {
         }
       } else {
         sync();
-        copy_d(i, m, n, split);
+        if (BY_PIECES && paths.d_path == DPath::pieces && n + WIDTH <= p.n) copy_d_pieces(i, m, n, split);
+        else copy_d(i, m, n, split);
         fence_before_tma();
         sync();
         if (thread == 0 && paths.c_path == CPath::tma && i + BUFFERS < COUNT) load_c(i + BUFFERS, m0, n0);
