@@ -8,27 +8,45 @@
 
 namespace {
 
-constexpr int CHAINS = 16, LOOPS = 4096;
+constexpr int MMAS_M = 4, MMAS_N = 8, LOOPS = 1024, THREADS = 256;
 
-// CHAINS independent accumulators a warp, so that no mma.sync waits for the one before it. Operands differ from lane to lane:
-// a tensor core draws less power, and clocks higher, on constants.
-__global__ void mma_loop(float* sink) {
-  float d[CHAINS][4] = {};
-  uint32_t x[6];
-  for (int i = 0; i < 6; ++i) {
-    const __half2 h = __floats2half2_rn(sinf(threadIdx.x * 7.f + i), cosf(threadIdx.x * 3.f + i));
-    x[i] = reinterpret_cast<const uint32_t&>(h);
-  }
+// A number in [-1, 1) that looks random: a tensor core draws less power, and clocks higher, on regular data.
+__device__ float noise(uint32_t x) {
+  x = (x ^ x >> 16) * 0x7feb352d;
+  x = (x ^ x >> 15) * 0x846ca68b;
+  return int32_t(x ^ x >> 16) * 0x1p-31f;
+}
+
+// The products of a 64x64 warp tile as mma_swizzle orders them, over and over on the same operands: nothing is loaded.
+__global__ __launch_bounds__(THREADS, 1) void mma_loop(float* sink) {
+  float d[MMAS_M][MMAS_N][4] = {};
+  uint32_t a[MMAS_M][4], b[MMAS_N][2];
+  uint32_t seed = (blockIdx.x * THREADS + threadIdx.x) * 2 * (MMAS_M * 4 + MMAS_N * 2);
+  const auto next = [&] {
+    const __half2 h = __floats2half2_rn(noise(seed), noise(seed + 1));
+    seed += 2;
+    return reinterpret_cast<const uint32_t&>(h);
+  };
+  for (auto& row : a)
+    for (uint32_t& x : row) x = next();
+  for (auto& column : b)
+    for (uint32_t& x : column) x = next();
+#pragma unroll 1
   for (int loop = 0; loop < LOOPS; ++loop)
 #pragma unroll
-    for (int c = 0; c < CHAINS; ++c)
-      asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                   "{%0, %1, %2, %3};"
-                   : "+f"(d[c][0]), "+f"(d[c][1]), "+f"(d[c][2]), "+f"(d[c][3])
-                   : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(x[4]), "r"(x[5]));
+    for (int i = 0; i < MMAS_M; ++i)
+#pragma unroll
+      for (int jj = 0; jj < MMAS_N; ++jj) {
+        const int j = i % 2 ? MMAS_N - 1 - jj : jj;
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                     "{%0, %1, %2, %3};"
+                     : "+f"(d[i][j][0]), "+f"(d[i][j][1]), "+f"(d[i][j][2]), "+f"(d[i][j][3])
+                     : "r"(a[i][0]), "r"(a[i][1]), "r"(a[i][2]), "r"(a[i][3]), "r"(b[j][0]), "r"(b[j][1]));
+      }
   float sum = 0;
-  for (int c = 0; c < CHAINS; ++c)
-    for (int i = 0; i < 4; ++i) sum += d[c][i];
+  for (const auto& row : d)
+    for (const auto& tile : row)
+      for (const float x : tile) sum += x;
   if (sum == 12345.678f) *sink = sum;  // never true; keeps the loop
 }
 
@@ -65,13 +83,11 @@ int multiprocessors() {
 
 }  // namespace
 
-extern "C" double mma_sync_tflops() {
-  float* sink = nullptr;
-  if (cudaMalloc(&sink, sizeof(float)) != cudaSuccess) return -1;
-  const int blocks = multiprocessors() * 2, threads = 256;
-  const float ms = fastest([&] { mma_loop<<<blocks, threads>>>(sink); });
-  cudaFree(sink);
-  return ms < 0 ? -1 : 2.0 * 16 * 8 * 16 * CHAINS * LOOPS * blocks * (threads / 32) / (ms * 1e9);
+// FLOPs of one launch on `stream`, or -1 after a CUDA error. `sink`: a float on the device.
+extern "C" double launch_mma_sync(float* sink, void* stream) {
+  const int blocks = multiprocessors();
+  mma_loop<<<blocks, THREADS, 0, static_cast<cudaStream_t>(stream)>>>(sink);
+  return cudaGetLastError() == cudaSuccess ? 2.0 * 16 * 8 * 16 * MMAS_M * MMAS_N * LOOPS * blocks * (THREADS / 32) : -1;
 }
 
 extern "C" double copy_tbytes() {

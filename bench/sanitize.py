@@ -1,18 +1,20 @@
 """Every instance of every kernel on awkward shapes, for compute-sanitizer: nothing else runs on the GPU.
 
     compute-sanitizer --tool racecheck python -m bench.sanitize        (or memcheck, synccheck, initcheck)
+    ... python -m bench.sanitize --grid [--kernel NAME]                the tests' whole case grid instead, for minutes
 
 Inputs are made and results checked on the CPU, so that the tool's time goes into this package's kernels alone. Exits with 1 if
 a result is outside its error bound.
 """
 
+import argparse
 import math
 import sys
 
 import torch
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.testing import Case, reference
+from torch_addmm_tc.testing import Case, kernel_grid, reference
 
 CASES = [
     Case(137, 265, 331),  # tails in every direction, misaligned lines
@@ -24,16 +26,33 @@ CASES = [
 ]
 
 
+def on_device(x: torch.Tensor) -> torch.Tensor:
+    """x on the GPU at the same strides and offset in its storage."""
+    storage = x.as_strided((x.untyped_storage().nbytes() // x.element_size(),), (1,), 0).cuda()
+    return storage.as_strided(x.shape, x.stride(), x.storage_offset())
+
+
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.sanitize", description=__doc__.split("\n")[0])
+    parser.add_argument("--grid", action="store_true", help="the tests' whole case grid")
+    parser.add_argument("--kernel", help="only this one")
+    options = parser.parse_args()
     wrong = count = 0
     for kernel in tc.kernels():
-        for i in range(len(kernel["instances"])):
-            for case in CASES:
-                args = case.inputs("cpu")
-                out = torch.full((case.m, case.n), math.nan, dtype=case.out_dtype or case.dtype).cuda()
-                name = f"{kernel['name']}/{i}"
-                torch.ops.tc.addmm_by_kernel_out(*(x.cuda() for x in args), **case.scalars, kernel=name, out=out)
-                error = reference(*args, **case.scalars, out_dtype=case.out_dtype).error(out.cpu())
+        if options.kernel not in (None, kernel["name"]):
+            continue
+        chosen = [c for c in CASES if not (kernel["contiguous_operands"] and "strided" in (c.a, c.b))]
+        for case in kernel_grid(kernel) if options.grid else chosen:
+            args, flags = case.inputs("cpu"), {**case.scalars, "allow_tf32": case.tf32}
+            expected = reference(*args, **case.scalars, out_dtype=case.out_dtype, tf32=case.tf32)
+            on_gpu = [on_device(x) for x in args]
+            for i in range(len(kernel["instances"])):
+                name, out = (
+                    f"{kernel['name']}/{i}",
+                    torch.full((case.m, case.n), math.nan, dtype=case.out_dtype or case.dtype).cuda(),
+                )
+                torch.ops.tc.addmm_by_kernel_out(*on_gpu, **flags, kernel=name, out=out)
+                error = expected.error(out.cpu())
                 count += 1
                 if not error <= 1:
                     wrong += 1

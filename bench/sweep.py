@@ -1,10 +1,11 @@
 """The sweep: torch.ops.tc.addmm beside torch.addmm and the plain product, over the shapes that models run.
 
-    python -m bench.sweep [--json FILE] [--kernel NAME] [--only TEXT] [--seconds S]
+    python -m bench.sweep [--json FILE] [--kernel NAME] [--only TEXT] [--seconds S] [--regret]
 
 Each shape in three forms (full C in the operands' dtype, full C in fp32 with an fp32 result, 1-D bias), with B row-major and
 weight-major (the transpose of a row-major (N, K) weight), in fp16 and bf16; then fp32. Prints a table and, with --json,
-writes every figure to FILE and the table to the .md file beside it.
+writes every figure to FILE and the table to the .md file beside it. --regret also times every instance that the planner
+predicts within twice its pick's time: regret is the pick's time over the fastest instance's.
 """
 
 import argparse
@@ -61,6 +62,7 @@ class Row:
     tc_spread: float
     torch_addmm_spread: float
     limit: float
+    regret: float | None = None
 
     @property
     def tflops(self):
@@ -85,7 +87,7 @@ def problems():
             yield m, n, k, "row", torch.float32, c
 
 
-def measure(m, n, k, b, dtype, c, *, kernel, peaks, seconds):
+def measure(m, n, k, b, dtype, c, *, kernel, peaks, seconds, regret=False):
     out_dtype = torch.float32 if c == "full fp32" else dtype
     c_elements = n if c == "bias" else m * n
     nbytes = (m * k + k * n) * dtype.itemsize + (c_elements + m * n) * out_dtype.itemsize
@@ -97,12 +99,13 @@ def measure(m, n, k, b, dtype, c, *, kernel, peaks, seconds):
     scalars = {} if c == "bias" else {"beta": BETA, "alpha": ALPHA}
     wide = {"out_dtype": out_dtype} if out_dtype != dtype else {}
 
+    def by_name(args, name):
+        out = torch.empty(m, n, dtype=out_dtype, device="cuda")
+        torch.ops.tc.addmm_by_kernel_out(*args, **scalars, kernel=name, out=out)
+        return out
+
     def ours(args):
-        if kernel:
-            out = torch.empty(m, n, dtype=out_dtype, device="cuda")
-            torch.ops.tc.addmm_by_kernel_out(*args, **scalars, kernel=kernel, out=out)
-            return out
-        return tc.addmm(*args, **scalars, **wide)
+        return by_name(args, kernel) if kernel else tc.addmm(*args, **scalars, **wide)
 
     error = reference(*sets[0], **scalars, **wide).error(ours(sets[0]))
     contenders = {
@@ -110,11 +113,16 @@ def measure(m, n, k, b, dtype, c, *, kernel, peaks, seconds):
         "torch": [lambda args=args: torch.addmm(*args, **scalars, **wide) for args in sets],
         "mm": [lambda args=args: torch.mm(args[1], args[2], **wide) for args in sets],
     }
+    plan = tc.plan(*sets[0], **scalars, **wide)
+    near = [x.name for x in plan.candidates if not x.rejection and x.microseconds <= 2 * plan.candidates[0].microseconds]
+    if regret:
+        contenders |= {name: [lambda args=args, name=name: by_name(args, name) for args in sets] for name in near}
     times = timing.interleaved(contenders, cuda=True, rounds=7, seconds=seconds)
     micro = {name: time.median * 1e6 for name, time in times.items()}
     return Row(
-        m, n, k, b, str(dtype).removeprefix("torch."), c, kernel or tc.plan(*sets[0], **scalars, **wide).kernel, error,
+        m, n, k, b, str(dtype).removeprefix("torch."), c, kernel or plan.kernel, error,
         micro["tc"], micro["torch"], micro["mm"], times["tc"].spread, times["torch"].spread, limit * 1e6,
+        micro[near[0]] / min(micro[name] for name in near) if regret else None,
     )  # fmt: skip
 
 
@@ -153,17 +161,21 @@ def table(result, rows):
         "",
         "Host microseconds per eager call: " + "; ".join(f"{k} {v:.1f}" for k, v in result["host"].items()),
         "",
-        "| M, N, K | B | dtype | C | kernel | error/bound | us | TFLOP/s | vs torch | torch.addmm us | mm us | of limit |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| M, N, K | B | dtype | C | kernel | error/bound | us | TFLOP/s | vs torch | torch.addmm us | mm us | of limit "
+        "| regret |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for r in rows:
         lines.append(
             f"| {r.m}, {r.n}, {r.k} | {r.b} | {r.dtype} | {r.c} | {r.kernel} | {r.error:.2f} | {r.tc:.1f} ±{r.tc_spread:.0%} "
             f"| {r.tflops:.0f} | {r.ratio:.2f}x | {r.torch_addmm:.1f} ±{r.torch_addmm_spread:.0%} | {r.mm:.1f} "
-            f"| {r.limit / r.tc:.0%} |"
+            f"| {r.limit / r.tc:.0%} | {'' if r.regret is None else f'{r.regret:.2f}'} |"
         )
     for c in dict.fromkeys(r.c for r in rows):
         lines.append(f"\ngeometric mean vs torch.addmm, {c}: {geometric_mean(r.ratio for r in rows if r.c == c):.2f}x")
+    regrets = [r.regret for r in rows if r.regret is not None]
+    if regrets:
+        lines.append(f"\ngeometric mean of the planner's regret: {geometric_mean(regrets):.3f}; worst {max(regrets):.2f}")
     return "\n".join(lines) + "\n"
 
 
@@ -173,12 +185,13 @@ def main():
     parser.add_argument("--kernel", help="force a kernel, or NAME/INDEX for one of its instances")
     parser.add_argument("--only", default="", help="only problems whose description contains this, e.g. '4096,4096,4096,row'")
     parser.add_argument("--seconds", type=float, default=0.01, help="for each contender in each round")
+    parser.add_argument("--regret", action="store_true", help="time the planner's other candidates too")
     options = parser.parse_args()
     result = {"record": record(), "ceilings": ceilings(), "host": host_costs()}
     chosen = [p for p in problems() if options.only in ",".join(map(str, p)).replace("torch.", "")]
     with torch.inference_mode():
         rows = [
-            measure(*problem, kernel=options.kernel, peaks=result["ceilings"], seconds=options.seconds)
+            measure(*problem, kernel=options.kernel, peaks=result["ceilings"], seconds=options.seconds, regret=options.regret)
             for problem in track(chosen, "sweep")
         ]
     result["rows"] = [row.figures() for row in rows]

@@ -1,9 +1,9 @@
 """The benchmark protocol: what every figure in bench/results/ was measured with.
 
-Calls are replayed as CUDA graphs (torch_addmm_tc/timing.py), contenders interleaved in one run, medians and spread over
-rounds after a warm-up. Operands rotate through sets that together exceed three times the L2, so that no call finds its
-inputs cached, and hold random normal data (a tensor core draws less power, and runs faster, on zeros). The ceilings that
-rows are compared with are measured in the same run.
+Calls are replayed as CUDA graphs (torch_addmm_tc/timing.py), contenders interleaved in one run, each after a rest; medians
+and spread are over rounds after a warm-up. Operands rotate through sets that together exceed three times the L2, so that no
+call finds its inputs cached, and hold random normal data (a tensor core draws less power, and runs faster, on zeros). The
+ceilings that rows are compared with are measured in the same run.
 """
 
 import datetime
