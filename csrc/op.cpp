@@ -218,6 +218,15 @@ Tensor addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2, double 
   return addmm_dtype(self, mat1, mat2, mat1.scalar_type(), beta, alpha, allow_tf32);
 }
 
+// As no accessor of the stable ABI tells: views of nothing at each storage's beginning are one and the same.
+bool same_storage(const Tensor& x, const Tensor& y) {
+  const auto nothing = [](const Tensor& of) {
+    return torch::stable::detail::to<Tensor>(call("aten::as_strided", "", of, std::vector<int64_t>{0},
+                                                  std::vector<int64_t>{1}, std::optional<int64_t>(0)));
+  };
+  return torch::stable::detail::to<bool>(call("aten::is_set_to", "", nothing(x), nothing(y)));
+}
+
 constexpr char kShared[] =
     "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory "
     "location. Please clone() the tensor before performing the operation.";
@@ -244,9 +253,9 @@ void addmm_by_kernel_out(const Tensor& self_, const Tensor& mat1_, const Tensor&
 
   const bool fits = out.sizes.size() == 2 && out.sizes[0] == p.m && out.sizes[1] == p.n;
   if (!fits) {
-    // Resizing may move or stretch the storage, so `out` must not be an input at all.
-    for (const Arg* x : {&self, &mat1, &mat2})
-      check(out_.numel() == 0 || x->tensor.numel() == 0 || out_.data_ptr() != x->tensor.data_ptr(), kShared);
+    for (const Arg* x : {&self, &mat1, &mat2})  // resizing may move the storage from under it
+      check(!same_storage(out_, x->tensor), "tc::addmm: out of shape ", out.sizes, " shares its storage with ", x->name,
+            ", so it cannot be resized to [", p.m, ", ", p.n, "]. Pass an out of that shape, or one with its own storage.");
     call("aten::resize_", "", out_, std::vector<int64_t>{p.m, p.n}, std::optional<torch::headeronly::MemoryFormat>());
   }
   const auto strides = out_.strides();

@@ -1,5 +1,7 @@
 """The build: kernels compile without spills, and a machine that lacks something is told what to install."""
 
+import functools
+import importlib.util
 import os
 import re
 import runpy
@@ -10,39 +12,65 @@ from pathlib import Path
 
 import pytest
 
+import torch_addmm_tc as tc
+
 ROOT = Path(__file__).parent.parent
 SETUP = runpy.run_path(str(ROOT / "setup.py"), run_name="setup_functions")
+KERNELS = sorted((ROOT / "csrc/kernels").glob("*.cu"))
 ARCHITECTURES = ("arch=compute_80,code=sm_80", "arch=compute_90a,code=sm_90a")
 
 
 @pytest.fixture(scope="module")
-def nvcc():
+def cubin(tmp_path_factory):
+    """cubin(kernel, architecture): the compiled file and what the compiler said, each compiled once."""
     toolkit = SETUP["find_toolkit"]("13")
     if toolkit is None:
         pytest.skip("needs nvcc")
-    return toolkit / "bin" / "nvcc"
+    folder = tmp_path_factory.mktemp("cubins")
+
+    @functools.cache
+    def compiled(kernel, architecture):
+        target = folder / f"{kernel.stem}-{architecture.split('sm_')[1]}.cubin"
+        options = ["-std=c++17", "-O3", f"-gencode={architecture}", "-Xptxas=-v", "-cubin"]
+        command = [toolkit / "bin" / "nvcc", *options, "-o", target, kernel]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return target, done.stdout + done.stderr
+
+    return compiled
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("kernel", sorted((ROOT / "csrc/kernels").glob("*.cu")), ids=lambda path: path.stem)
-def test_kernels_compile_without_torch_spills_or_serialised_wgmma(nvcc, tmp_path, kernel, architecture):
-    command = [
-        nvcc,
-        "-std=c++17",
-        "-O3",
-        f"-gencode={architecture}",
-        "-Xptxas=-v",
-        "-cubin",
-        "-o",
-        tmp_path / "out.cubin",
-        kernel,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True)
-    report = done.stdout + done.stderr
-    assert done.returncode == 0, report
-    spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", report)
-    assert spills and all(s == ("0", "0") for s in spills), report
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda path: path.stem)
+def test_kernels_compile_without_torch_local_memory_or_serialised_wgmma(cubin, kernel, architecture):
+    _, report = cubin(kernel, architecture)
+    local = re.findall(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", report)
+    assert local and set(local) == {("0", "0", "0")}, report
     assert not re.search(r"C75\d\d", report), report
+
+
+@pytest.mark.parametrize(
+    "name, architecture, instructions",
+    [
+        ("06_mma_swizzle", architecture, ("LDGSTS", "LDSM", r"HMMA\.(16816\.F32|1688\.F32\.TF32)"))
+        for architecture in ARCHITECTURES
+    ]
+    + [("07_wgmma_tma", ARCHITECTURES[1], ("HGMMA", "UTMALDG", "UTMASTG"))],
+)
+def test_every_function_uses_the_instructions_it_is_about(cubin, name, architecture, instructions):
+    spec = importlib.util.find_spec("nvidia")
+    folders = [os.environ["PATH"], *(f"{folder}/cu13/bin" for folder in (spec.submodule_search_locations if spec else ()))]
+    nvdisasm = shutil.which("nvdisasm", path=os.pathsep.join(folders))
+    if nvdisasm is None:
+        pytest.skip("needs nvdisasm: pip install nvidia-cuda-nvdisasm")
+    kernel = next(path for path in KERNELS if path.stem == name)
+    sass = subprocess.run([nvdisasm, "-c", cubin(kernel, architecture)[0]], capture_output=True, text=True, check=True).stdout
+    functions = re.split(r"^\t\.section\t\.text\.", sass, flags=re.MULTILINE)[1:]
+    assert len(functions) >= len(next(k["instances"] for k in tc.kernels() if k["name"] == name[3:]))
+    for function in functions:
+        for instruction in instructions:
+            assert re.search(rf"\b({instruction})\b", function), f"no {instruction} in {function.splitlines()[0]}"
+        assert not re.search(r"\b(LDL|STL)\b", function)
 
 
 def test_every_source_is_listed():

@@ -1,6 +1,7 @@
 """Wrong calls raise torch.addmm's own words where it has them, and leave everything as it was."""
 
 import re
+import warnings
 
 import pytest
 import torch
@@ -61,17 +62,39 @@ def test_bad_out_dtype(device, dtype, out_dtype):
         tc.addmm(x, x, x, out_dtype=out_dtype)
 
 
-def test_wrong_types_raise_type_errors(device):
+def test_wrong_types_of_scalars_are_named(device):
     x = torch.ones(4, 4, device=device)
-    for kwargs in ({"beta": "1"}, {"alpha": 1j}, {"beta": None}):
-        with pytest.raises((TypeError, RuntimeError)):
-            tc.addmm(x, x, x, **kwargs)
+    for name, value in (("beta", "1"), ("alpha", 1j), ("beta", None)):
+        with pytest.raises(RuntimeError, match=f"(?s)Expected a value of type 'float' for argument '{name}'"):
+            tc.addmm(x, x, x, **{name: value})
 
 
 def test_sparse_is_refused(device):
     x = torch.eye(4, device=device)
-    with pytest.raises((RuntimeError, NotImplementedError)):
+    with pytest.raises(NotImplementedError, match="Could not run 'tc::addmm' with arguments from the 'Sparse"):
         tc.addmm(x, x.to_sparse(), x)
+
+
+@pytest.mark.parametrize("make", SAME_WORDS.values(), ids=SAME_WORDS)
+def test_the_same_words_with_out_and_from_plan(device, make):
+    args = [x.to(device) for x in make()]
+    out = torch.empty(3, 5, dtype=args[1].dtype, device=device)
+    with pytest.raises(RuntimeError) as expected:
+        tc.addmm(*args)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(RuntimeError) as raised:
+            tc.addmm(*args, out=out)
+    assert words(raised) == words(expected)
+    with pytest.raises(RuntimeError):
+        tc.plan(*args)
+
+
+def test_a_scalar_operand_with_out(device):
+    x, out = torch.ones(4, 4, device=device), torch.empty(4, 4, device=device)
+    for args in ((x, x[0, 0], x), (x, x, x[0, 0])):
+        with pytest.raises(RuntimeError, match="must be a matrix, got 0-D tensor"):
+            tc.addmm(*args, out=out)
 
 
 @pytest.mark.gpu
@@ -123,6 +146,13 @@ def test_refuses_to_lose_a_gradient(device, position, name, leaf):
         assert not tc.addmm(*args).requires_grad
     args[position] = args[position].detach()
     assert not tc.addmm(*args).requires_grad
+
+
+def test_torch_warns_where_a_transform_hides_the_gradient(device):
+    """As README says: inside torch.func.grad no kernel can see that an argument requires grad."""
+    x = torch.ones(4, 4, device=device)
+    with pytest.warns(UserWarning, match="tc::addmm: an autograd kernel was not registered"):
+        torch.func.grad(lambda mat1: tc.addmm(x, mat1, x).sum())(x)
 
 
 def test_out_that_requires_grad_is_refused_like_torch(device):

@@ -1,5 +1,6 @@
 """The commands `explain` and `layout` as users run them, and explain's arithmetic."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -134,13 +135,32 @@ def test_occupancy_by_hand():
 
 
 def test_waves_by_hand():
-    assert Waves.of(4096, 4096, INSTANCE, H200) == Waves(tiles=1024, blocks=264, slots=264)
+    assert Waves.of(4096, 4096, INSTANCE, H200) == Waves(shares=1024, blocks=264, slots=264)
     waves = Waves.of(4096, 4096, INSTANCE, H200)
     assert waves.count == 4 and waves.last == 1024 - 3 * 264
     full = Waves.of(128 * 264, 1, INSTANCE, H200)
     assert full.count == 1 and full.last == 264
     one = Waves.of(1, 1, INSTANCE, H200)
-    assert (one.tiles, one.blocks, one.count, one.last) == (1, 1, 1, 1)
+    assert (one.shares, one.blocks, one.count, one.last) == (1, 1, 1, 1)
+    split = Waves.of(128, 4096, INSTANCE, H200, splits=4)
+    assert (split.shares, split.blocks, split.last) == (128, 128, 128)
+
+
+def test_a_split_k_is_said_and_fills_the_gpu(command):
+    facts = {line[:12].strip(): line[12:] for line in lines(command("explain", "128", "4096", "14336"))}
+    tiles, splits, blocks = map(
+        int, re.match(r"(\d+) of \S+ each in (\d+) shares of K, on a grid of (\d+) x", facts["tiles"]).groups()
+    )
+    assert splits > 1 and blocks == tiles * splits <= H200.num_sms
+
+
+@pytest.mark.parametrize(
+    "m, n, k", [(8192, 8192, 8192), (4096, 4096, 4096), (65536, 256, 256), (1, 4096, 4096), (16384, 4096, 128)]
+)
+def test_no_prediction_beats_the_limit_it_is_set_beside(command, m, n, k):
+    for c in ("full", "fp32", "bias", "none"):
+        last = lines(command("explain", str(m), str(n), str(k), "--c", c))[-1]
+        assert 0 < float(re.search(r"is ([\d.]+)% of it", last)[1]) < 100
 
 
 @pytest.mark.parametrize("c, extra", [("full", 4 * 15), ("fp32", 8 * 15), ("bias", 2 * 15 + 2 * 5), ("none", 2 * 15)])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.testing import Case, kernel_grid, matrix, reference
+from torch_addmm_tc.testing import Case, integers, kernel_grid, matrix, reference
 
 pytestmark = pytest.mark.gpu
 
@@ -32,6 +32,15 @@ def test_grid(kernel, case):
     expected = reference(*args, **case.scalars, out_dtype=case.out_dtype, tf32=case.tf32)
     out = torch.full((case.m, case.n), math.nan, dtype=case.out_dtype or case.dtype, device="cuda")
     assert expected.error(run(kernel, case, args, out)) <= 1
+
+
+@pytest.mark.parametrize("kernel", INSTANCES)
+@pytest.mark.parametrize("m, n, k", [(300, 520, 1100), (140, 264, 3000), (40, 520, 5000)])
+def test_sums_of_integers_are_exact(kernel, m, n, k):
+    """Over a long K, where K may be split, the error bound lets a sum pass that was rounded to fp16 on its way."""
+    args, expected = integers(m, n, k, "cuda")
+    out = torch.full((m, n), math.nan, device="cuda")
+    assert torch.equal(run(kernel, Case(m, n, k, beta=1, alpha=1), args, out), expected)
 
 
 @pytest.mark.parametrize("kernel", INSTANCES)

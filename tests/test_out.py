@@ -52,11 +52,23 @@ def test_refuses_an_operand(device):
         lambda: tc.addmm(y, x, y, out=x),
         lambda: tc.addmm(y, y, x, out=x),
         lambda: tc.addmm(y, y, x.t(), out=x),
-        lambda: tc.addmm(y, x, y, out=x[:0]),
     ):
         with pytest.raises(RuntimeError, match=SHARED):
             call()
     assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize("position, name", [(0, "self"), (1, "mat1"), (2, "mat2")])
+def test_refuses_to_resize_an_inputs_storage(device, position, name):
+    """torch.addmm resizes it, right where the new elements overlap no input; here nothing is touched."""
+    for start, length in ((0, 0), (0, 16), (64, 8)):
+        args = [torch.randn(8, 8, device=device).half() for _ in range(3)]
+        buffer = torch.randn(72, device=device).half()
+        args[position] = buffer[:64].view(8, 8)
+        out, before = buffer[start : start + length], buffer.clone()
+        with pytest.raises(RuntimeError, match=rf"shares its storage with {name}, so it cannot be resized to \[8, 8\]"):
+            torch.ops.tc.addmm_out(*args, out=out)
+        assert out.shape == (length,) and torch.equal(buffer, before)
 
 
 def test_refuses_part_of_self(device):

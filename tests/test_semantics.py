@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.testing import BROADCASTS, LAYOUTS, SMALLEST_SUBNORMAL, Case, matrix, reference
+from torch_addmm_tc.testing import BROADCASTS, LAYOUTS, SMALLEST_SUBNORMAL, Case, integers, matrix, reference
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -39,6 +39,12 @@ def test_fp32_self_with_fp32_result(device, dtype):
 def test_layouts(device, a, b):
     check(Case(40, 72, 56, a=a, b=b), device)
     check(Case(41, 73, 57, torch.bfloat16, a=a, b=b, c="strided"), device)
+
+
+@pytest.mark.parametrize("m, n, k", [(33, 47, 65), (1, 1, 5000), (140, 264, 3000)])
+def test_sums_of_integers_are_exact(device, m, n, k):
+    args, expected = integers(m, n, k, device)
+    assert torch.equal(tc.addmm(*args, out_dtype=torch.float32), expected)
 
 
 @pytest.mark.parametrize("m, n, k", [(0, 5, 4), (3, 0, 4), (0, 0, 4), (0, 0, 0), (3, 5, 0)])

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from torch_addmm_tc.testing import BROADCASTS, Case, case_grid, reference, self_shape
+from torch_addmm_tc.testing import BROADCASTS, Case, case_grid, integers, reference, self_shape
 
 
 def right(case):
@@ -65,6 +65,13 @@ def test_tf32_and_double_rounding_are_refused():
     (c, a, b), _ = right(half)
     rounded_twice = (0.5 * c.float() + (0.5 * (a.float() @ b.float())).half().float()).half()
     assert reference(c, a, b, **half.scalars).error(rounded_twice) > 1
+
+
+def test_integers_notice_a_partial_sum_in_half():
+    (c, a, b), expected = integers(40, 50, 3000, "cpu")
+    parts = [x.float() @ y.float() for x, y in zip(a.chunk(4, 1), b.chunk(4, 0))]
+    assert torch.equal(sum(parts, c.float()), expected)
+    assert not torch.equal(sum((part.half().float() for part in parts), c.float()), expected)
 
 
 def test_nan_and_infinity():

@@ -5,6 +5,7 @@ import threading
 import pytest
 import torch
 from torch.library import opcheck
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import torch_addmm_tc as tc
 from torch_addmm_tc.testing import Case, reference
@@ -103,20 +104,79 @@ def test_autocast_mixes_dtypes_like_torch(device):
         assert tc.addmm(c.half(), a, b.half()).dtype == torch.addmm(c.half(), a, b.half()).dtype == torch.bfloat16
 
 
+class Tf32Arguments(TorchDispatchMode):
+    """Collects each call's allow_tf32."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is OPS.addmm.default:
+            self.seen.append((kwargs or {}).get("allow_tf32", False))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def matmul_precision():
+    before = torch.get_float32_matmul_precision()
+    yield torch.set_float32_matmul_precision
+    torch.set_float32_matmul_precision(before)
+
+
+def test_torchs_tf32_setting_is_passed_on(device, matmul_precision):
+    args, half = Case(6, 10, 8, torch.float32).inputs(device), Case(6, 10, 8).inputs(device)
+    with Tf32Arguments() as mode:
+        for precision in ("highest", "high", "highest"):
+            matmul_precision(precision)
+            tc.addmm(*args)
+            tc.addmm(*half)
+    assert mode.seen == [False, False, True, False, False, False]
+
+
+def test_a_compiled_graph_follows_torchs_tf32_setting(device, matmul_precision):
+    args, graphs = Case(6, 10, 8, torch.float32).inputs(device), []
+
+    def backend(graph, _):
+        graphs.append([node.kwargs["allow_tf32"] for node in graph.graph.nodes if node.target is OPS.addmm.default])
+        return graph.forward
+
+    compiled = torch.compile(tc.addmm, fullgraph=True, backend=backend)
+    for precision in ("highest", "high"):
+        matmul_precision(precision)
+        compiled(*args)
+    assert graphs == [[False], [True]]
+
+
 @pytest.mark.parametrize("in_dims", [(0, None, None), (None, 0, None), (None, None, 0), (0, 0, None), (0, 1, 2), (None, 2, 1)])
 @pytest.mark.parametrize("broadcast", ("()", "(N)", "(M,1)", "(M,N)"))
-def test_vmap(device, in_dims, broadcast):
-    batch, base = 3, Case(6, 10, 8, torch.float32, broadcast=broadcast).inputs(device)
+@pytest.mark.parametrize("batch, m, k", [(3, 6, 8), (0, 6, 8), (3, 0, 8), (3, 6, 0)])
+def test_vmap(device, in_dims, broadcast, batch, m, k):
+    base = Case(m, 10, k, torch.float32, broadcast=broadcast).inputs(device)
     args = []
     for x, dim in zip(base, in_dims):
         dim = dim if dim is None else min(dim, x.dim())
-        args.append((x, None) if dim is None else (torch.stack([x * (i + 1) for i in range(batch)], dim), dim))
+        batched = None if dim is None else torch.stack([x * (i + 1) for i in range(max(batch, 1))], dim)
+        args.append((x, None) if dim is None else (batched.narrow(dim, 0, batch), dim))
     tensors, dims = [x for x, _ in args], tuple(d for _, d in args)
     result = torch.vmap(tc.addmm, dims)(*tensors)
-    assert result.shape == (batch, 6, 10)
+    assert result.shape == (batch, m, 10)
     for i in range(batch):
         item = [x if d is None else x.select(d, i) for x, d in args]
         assert reference(*item).error(result[i].contiguous()) <= 1
+
+
+def test_vmap_raises_what_one_item_would(device):
+    c, a, b = Case(6, 10, 8, torch.float32).inputs(device)
+    for args, dims, words in (
+        ((c, a[None], b[0]), (None, 0, None), "mat2 must be a matrix, got 1-D tensor"),
+        ((c, a, b[:, 0]), (None, 0, None), "mat1 must be a matrix, got 1-D tensor"),
+        ((c, a[None], b[:7]), (None, 0, None), "mat1 and mat2 shapes cannot be multiplied"),
+        ((c, a[None][:0], b[:7]), (None, 0, None), "mat1 and mat2 shapes cannot be multiplied"),
+        ((c[None, None], a[None], b), (0, 0, None), "number of sizes provided"),
+    ):
+        with pytest.raises(RuntimeError, match=words):
+            torch.vmap(tc.addmm, dims)(*args)
 
 
 def test_inference_mode_and_inference_tensors(device):

@@ -7,9 +7,10 @@ import torch
 
 from torch_addmm_tc.planning import H200, Candidate, Gpu, Plan, plan
 
-# An H200's limits. The tensor-core rates and the bandwidth are the best that was measured on one; the fp32 rate is NVIDIA's
-# data sheet's.
-WGMMA_FLOPS, MMA_FLOPS, FP32_FLOPS, BYTES_PER_SECOND = 828e12, 621e12, 67e12, 4.1e12
+# An H200's limits: what a loop of each tensor-core instruction alone and a copy reached on one (bench/ceilings.cu,
+# bench/timing.py), and fp32 on CUDA cores by NVIDIA's data sheet.
+WGMMA, MMA, FP32 = ("wgmma", 828e12), ("mma.sync", 620e12), ("fp32", 67e12)
+BYTES_PER_SECOND = 4.2e12
 
 REGISTERS_PER_SM = 65536  # 32-bit ones, sm_80 and later
 RESERVED_SMEM = 1024  # bytes of shared memory that CUDA takes per block, sm_80 and later
@@ -52,26 +53,28 @@ def ceil_div(a: int, b: int) -> int:
 
 @dataclass(frozen=True)
 class Waves:
-    """Tiles computed by a persistent grid (csrc/tile/launch.h) of `blocks`, of which the GPU holds up to `slots` at once."""
+    """`shares`, tiles or parts of a split K of each, computed by a persistent grid (csrc/tile/launch.h) of `blocks`, of which
+    the GPU holds up to `slots` at once."""
 
-    tiles: int
+    shares: int
     blocks: int
     slots: int
 
     @staticmethod
-    def of(m: int, n: int, instance: dict, gpu: Gpu) -> "Waves":
-        tiles, per_sm = ceil_div(m, instance["tile_m"]) * ceil_div(n, instance["tile_n"]), instance["blocks_per_sm"]
+    def of(m: int, n: int, instance: dict, gpu: Gpu, splits: int = 1) -> "Waves":
+        shares = ceil_div(m, instance["tile_m"]) * ceil_div(n, instance["tile_n"]) * splits
+        per_sm = instance["blocks_per_sm"]
         resident = min(per_sm, Occupancy.of(instance, gpu).blocks)
-        return Waves(tiles, min(tiles, gpu.num_sms * per_sm), gpu.num_sms * resident)
+        return Waves(shares, min(shares, gpu.num_sms * per_sm), gpu.num_sms * resident)
 
     @property
     def count(self) -> int:
-        return ceil_div(self.tiles, self.slots)
+        return ceil_div(self.shares, self.slots)
 
     @property
     def last(self) -> int:
-        """Tiles in the last wave."""
-        return self.tiles - (self.count - 1) * self.slots
+        """Shares in the last wave."""
+        return self.shares - (self.count - 1) * self.slots
 
 
 @dataclass(frozen=True)
@@ -80,11 +83,6 @@ class Work:
 
     flops: int
     bytes: int
-    peak: float  # FLOP/s
-
-    @property
-    def arithmetic_us(self) -> float:
-        return self.flops / self.peak * 1e6
 
     @property
     def memory_us(self) -> float:
@@ -122,7 +120,7 @@ class Problem:
     def work(self) -> Work:
         c = {"bias": self.n, "none": 0}.get(self.c, self.m * self.n)
         nbytes = self.dtype.itemsize * self.k * (self.m + self.n) + self.out_dtype.itemsize * (c + self.m * self.n)
-        return Work(2 * self.m * self.n * self.k, nbytes, FP32_FLOPS if self.dtype == torch.float32 else MMA_FLOPS)
+        return Work(2 * self.m * self.n * self.k, nbytes)
 
     def __str__(self):
         dtype = str(self.dtype).removeprefix("torch.")
@@ -189,20 +187,19 @@ def verdicts(chosen: Plan):
 def facts(problem: Problem, best: Candidate, gpu: Gpu):
     """What the picked instance makes of the problem, a line each."""
     instance, work = best.instance, problem.work
-    grid, fit = Waves.of(problem.m, problem.n, instance, gpu), Occupancy.of(instance, gpu)
-    tile = f"{instance['tile_m']}x{instance['tile_n']}"
+    grid, fit = Waves.of(problem.m, problem.n, instance, gpu, best.splits), Occupancy.of(instance, gpu)
+    tiles = f"{grid.shares // best.splits} of {instance['tile_m']}x{instance['tile_n']}"
+    tiles += f", each in {best.splits} shares of K" if best.splits > 1 else ""
     allowed = ", ".join(f"{what} {blocks}" for what, blocks in fit.limits.items())
-    yield "tiles", f"{grid.tiles} of {tile}, on a grid of {grid.blocks} x {instance['threads']} threads"
-    yield "waves", f"{grid.count} of {grid.slots} tiles; the last has {grid.last}, {grid.last / grid.slots:.1%}"
+    yield "tiles", f"{tiles}, on a grid of {grid.blocks} x {instance['threads']} threads"
+    yield "waves", f"{grid.count} of {grid.slots}; the last has {grid.last}, {grid.last / grid.slots:.1%}"
     yield "per SM", f"{fit.blocks} blocks, limited by {fit.limiting} (each allows: {allowed})"
     yield "per block", f"at most {fit.registers} registers per thread, {instance['smem_bytes']} bytes of dynamic shared memory"
     gigaflops, megabytes, intensity = work.flops / 1e9, work.bytes / 1e6, work.flops / work.bytes
     yield "work", f"{gigaflops:.4g} GFLOP, {megabytes:.4g} MB if each matrix moves once: {intensity:.4g} FLOP/byte"
-    if problem.dtype == torch.float32:
-        yield "arithmetic", f"{work.arithmetic_us:.4g} us at {FP32_FLOPS / 1e12:.0f} TFLOP/s in fp32 (an H200's data sheet)"
-    else:
-        rates = f"{MMA_FLOPS / 1e12:.0f} TFLOP/s, {work.flops / WGMMA_FLOPS * 1e6:.4g} us at wgmma's {WGMMA_FLOPS / 1e12:.0f}"
-        yield "arithmetic", f"{work.arithmetic_us:.4g} us at mma.sync's {rates} (measured on an H200)"
-    yield "memory", f"{work.memory_us:.4g} us at {BYTES_PER_SECOND / 1e12:.1f} TB/s (measured on an H200)"
-    limit, bound = max((work.arithmetic_us, "arithmetic"), (work.memory_us, "memory"))
+    unit, rate = {"simt": FP32, "wgmma_tma": WGMMA}.get(best.kernel, MMA)
+    arithmetic_us = work.flops / rate * 1e6
+    yield "arithmetic", f"{arithmetic_us:.4g} us at an H200's {rate / 1e12:.0f} TFLOP/s of {unit}"
+    yield "memory", f"{work.memory_us:.4g} us at an H200's {BYTES_PER_SECOND / 1e12:.1f} TB/s"
+    limit, bound = max((arithmetic_us, "arithmetic"), (work.memory_us, "memory"))
     yield "predicted", f"{best.microseconds:.4g} us; the higher limit, {bound}, is {limit / best.microseconds:.1%} of it"

@@ -7,7 +7,8 @@ from torch_addmm_tc import _C  # noqa: F401  (defines the ops)
 SUPPORTED = (torch.float16, torch.bfloat16, torch.float32)
 
 
-def _check_arguments(self, mat1, mat2, out_dtype):
+def checked_shape(self, mat1, mat2, out_dtype):
+    """(M, N), or the op's error about shapes and dtypes."""
     for name, x in (("mat1", mat1), ("mat2", mat2)):
         torch._check(x.dim() == 2, lambda: f"{name} must be a matrix, got {x.dim()}-D tensor")
     torch._check(
@@ -16,14 +17,6 @@ def _check_arguments(self, mat1, mat2, out_dtype):
             f"mat1 and mat2 shapes cannot be multiplied ({mat1.shape[0]}x{mat1.shape[1]} and {mat2.shape[0]}x{mat2.shape[1]})"
         ),
     )
-    for name, x in (("self", self), ("mat2", mat2)):
-        torch._check(
-            x.device == mat1.device,
-            lambda: (
-                f"Expected all tensors to be on the same device, but got {name} is on {x.device}, different from "
-                f"other tensors on {mat1.device}"
-            ),
-        )
     torch._check(
         self.dtype == mat2.dtype or (out_dtype != mat1.dtype and self.dtype == out_dtype),
         lambda: f"self and mat2 must have the same dtype, but got {self.dtype} and {mat2.dtype}",
@@ -43,6 +36,21 @@ def _check_arguments(self, mat1, mat2, out_dtype):
             f"{mat1.dtype} inputs"
         ),
     )
+    shape = (mat1.shape[0], mat2.shape[1])
+    self.expand(shape)  # raises aten's own message when it cannot
+    return shape
+
+
+def _check_arguments(self, mat1, mat2, out_dtype):
+    shape = checked_shape(self, mat1, mat2, out_dtype)
+    for name, x in (("self", self), ("mat2", mat2)):
+        torch._check(
+            x.device == mat1.device,
+            lambda: (
+                f"Expected all tensors to be on the same device, but got {name} is on {x.device}, different from "
+                f"other tensors on {mat1.device}"
+            ),
+        )
     for name, x in (("self", self), ("mat1", mat1), ("mat2", mat2)):
         torch._check(
             not (torch.is_grad_enabled() and x.requires_grad),
@@ -52,8 +60,6 @@ def _check_arguments(self, mat1, mat2, out_dtype):
                 "torch.addmm."
             ),
         )
-    shape = (mat1.shape[0], mat2.shape[1])
-    self.expand(shape)  # raises aten's own message when it cannot
     return shape
 
 
@@ -68,6 +74,10 @@ def _addmm_dtype(self, mat1, mat2, out_dtype, *, beta=1, alpha=1, allow_tf32=Fal
 
 
 def _addmm_out(self, mat1, mat2, *, beta=1, alpha=1, allow_tf32=False, kernel="", out):
+    torch._check(
+        out.dtype in (mat1.dtype, torch.float32),
+        lambda: f"Expected out tensor to have dtype {mat1.dtype} or {torch.float32}, but got {out.dtype} instead",
+    )
     shape = _check_arguments(self, mat1, mat2, out.dtype)
     torch._check(
         tuple(out.shape) == shape,

@@ -24,8 +24,8 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1, out_dtype=None, out=None):
         mat2: (K, N), mat1's dtype and device, any strides.
         beta, alpha: finite or not; they act in fp32.
         out_dtype: the result's dtype, mat1's by default; torch.float32 keeps what the fp32 accumulator holds.
-        out: written in place, any strides, resized if its shape differs, and its dtype is the result's. It may be
-            `input` itself, and may share no memory with mat1 or mat2.
+        out: written in place, any strides, and its dtype is the result's. It may be `input` itself, and may share no
+            memory with mat1 or mat2. Resized if its shape differs; then it may share no storage with any argument.
 
     Returns:
         A row-major (M, N) tensor, or `out`.
@@ -38,14 +38,14 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1, out_dtype=None, out=None):
     if out is not None:
         if out_dtype not in (None, out.dtype):
             raise RuntimeError(f"Expected out tensor to have dtype {out_dtype}, but got {out.dtype} instead")
-        shape = (mat1.shape[0], mat2.shape[-1])
-        if out.numel() > 0 and out.shape != shape:
+        shape, elements = out.shape, out.numel()
+        torch.ops.tc.addmm_out(input, mat1, mat2, beta=beta, alpha=alpha, allow_tf32=tf32, out=out)
+        if elements > 0 and out.shape != shape:
             warnings.warn(
-                f"An output with one or more elements was resized since it had shape {list(out.shape)}, which does not "
-                f"match the required output shape {list(shape)}.",
+                f"An output with one or more elements was resized since it had shape {list(shape)}, which does not "
+                f"match the required output shape {list(out.shape)}.",
                 stacklevel=2,
             )
-        torch.ops.tc.addmm_out(input, mat1, mat2, beta=beta, alpha=alpha, allow_tf32=tf32, out=out)
         return out
     if out_dtype is None:
         return torch.ops.tc.addmm.default(input, mat1, mat2, beta=beta, alpha=alpha, allow_tf32=tf32)

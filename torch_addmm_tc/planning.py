@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 import torch
 
 from torch_addmm_tc import _C
+from torch_addmm_tc.fake import checked_shape
 from torch_addmm_tc.ops import tf32_allowed
 
 
@@ -91,9 +92,11 @@ def plan(input, mat1, mat2, *, beta=1, alpha=1, out_dtype=None, out=None, allow_
     """The plan for torch_addmm_tc.addmm with these arguments.
 
     Only shapes, strides, dtypes and addresses are read. Tensors on the CPU or the meta device are planned for `gpu`, by
-    default the current CUDA device or, where there is none, an H200.
+    default the current CUDA device or, where there is none, an H200. Raises torch_addmm_tc.addmm's errors about shapes and
+    dtypes.
     """
-    m, k, n = mat1.shape[0], mat1.shape[1], mat2.shape[1]
+    dtype = out_dtype or (mat1 if out is None else out).dtype
+    (m, n), k = checked_shape(input, mat1, mat2, dtype), mat1.shape[1]
     if gpu is None:
         device = mat1.device if mat1.is_cuda else torch.cuda.current_device() if torch.cuda.is_available() else None
         gpu = H200 if device is None else Gpu.of(device)
@@ -103,7 +106,7 @@ def plan(input, mat1, mat2, *, beta=1, alpha=1, out_dtype=None, out=None, allow_
         return address, *x.stride(), str(x.dtype).removeprefix("torch.")
 
     if out is None:
-        out = torch.empty(m, n, dtype=out_dtype or mat1.dtype, device="meta")
+        out = torch.empty(m, n, dtype=dtype, device="meta")
     verdicts = _C.judge(
         m=m, n=n, k=k,
         a=matrix(mat1), b=matrix(mat2), c=matrix(input.expand(m, n)), d=matrix(out),

@@ -193,6 +193,16 @@ def kernel_grid(kernel: dict) -> list[Case]:
     return grid
 
 
+def integers(m: int, n: int, k: int, device) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """float16 (self, mat1, mat2) of integers up to 32, and self + mat1 @ mat2 in float32: exact, whatever the order of the sum,
+    as long as nothing on the way is rounded to less than fp32 and K is below 2^24 / 32^2."""
+    generator = torch.Generator(device).manual_seed(0)
+    shapes = ((m, n), (m, k), (k, n))
+    args = [torch.randint(-32, 33, shape, generator=generator, device=device).half() for shape in shapes]
+    c, a, b = (x.double() for x in args)
+    return args, (c + a @ b).float()
+
+
 # ---- shapes of real layers ----
 
 

@@ -1,4 +1,4 @@
-"""torch.vmap over the op: one product where the batch folds into M or N, one per item otherwise."""
+"""torch.vmap over the op: one product where only mat1 and self have a batch, which then folds into M, else one per item."""
 
 import torch
 
@@ -7,26 +7,25 @@ from torch_addmm_tc import _C  # noqa: F401  (defines the ops)
 
 def _vmap(op):
     def rule(info, in_dims, self, mat1, mat2, *args, **kwargs):
-        self_dim, mat1_dim, mat2_dim = in_dims[:3]
-        batch = info.batch_size
-        if self_dim is not None:
-            self = self.movedim(self_dim, 0)
-            self = self.reshape(batch, *(1,) * (3 - self.dim()), *self.shape[1:])  # (B, 1 or M, 1 or N)
-        if mat1_dim is not None and mat2_dim is None:
-            mat1 = mat1.movedim(mat1_dim, 0)  # (B, M, K): the batch folds into M
-            m, n = mat1.shape[1], mat2.shape[1]
-            if self_dim is not None or (self.dim() == 2 and self.shape[0] != 1):
-                self = self.expand(batch, m, n).reshape(batch * m, n)
-            return op(self, mat1.reshape(batch * m, -1), mat2, *args, **kwargs).reshape(batch, m, n), 0
+        batch, dims = info.batch_size, in_dims[:3]
+        # The batch first; None where there is none.
+        batched = [None if dim is None else x.movedim(dim, 0) for x, dim in zip((self, mat1, mat2), dims)]
 
-        def item(x, dim, i):
-            return x if dim is None else x.select(dim, i)
+        def product(of_batch):
+            items = [x if b is None else of_batch(b) for x, b in zip((self, mat1, mat2), batched)]
+            return op(*items, *args, **kwargs)
 
-        results = [
-            op(self if self_dim is None else self[i], item(mat1, mat1_dim, i), item(mat2, mat2_dim, i), *args, **kwargs)
-            for i in range(batch)
-        ]
-        return torch.stack(results), 0
+        if batch == 0:
+            item = product(lambda b: b.new_zeros(b.shape[1:]))  # for its shape and its errors
+            return item.new_empty((0, *item.shape)), 0
+        ranks = [x.dim() - (dim is not None) for x, dim in zip((self, mat1, mat2), dims)]
+        if batched[1] is None or batched[2] is not None or ranks[0] > 2 or ranks[1:] != [2, 2]:
+            return torch.stack([product(lambda b, i=i: b[i]) for i in range(batch)]), 0
+        (_, m, k), n = batched[1].shape, mat2.shape[1]
+        if batched[0] is not None or (self.dim() == 2 and self.shape[0] != 1):
+            c = self if batched[0] is None else batched[0].reshape(batch, *(1,) * (2 - ranks[0]), *batched[0].shape[1:])
+            self = c.expand(batch, m, n).reshape(batch * m, n)
+        return op(self, batched[1].reshape(batch * m, k), mat2, *args, **kwargs).reshape(batch, m, n), 0
 
     return rule
 
