@@ -112,6 +112,7 @@ def extension():
         macros += [("TC_WITH_CUDA", None), ("USE_CUDA", None)]
         if "9.0a" not in os.environ["TORCH_CUDA_ARCH_LIST"]:
             macros += [("TC_WITHOUT_HOPPER", None)]
+            print("torch_addmm_tc: TORCH_CUDA_ARCH_LIST has no 9.0a, so this build has no wgmma_tma kernel.", file=sys.stderr)
         flags["nvcc"] = ["-O3", "-std=c++17"]
         link["libraries"] += ["torch_cuda"]
         link["library_dirs"] += [str(cudart_folder(toolkit, major))]

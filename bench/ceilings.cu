@@ -1,10 +1,14 @@
-// Two ceilings, measured beside the kernels by bench/ladder.py: mma.sync on registers alone, and a copy.
+// Ceilings, measured beside the kernels by bench/ceilings.py: mma.sync on registers alone, wgmma on shared memory alone, a copy.
 //
-// Build: nvcc -std=c++17 -O3 -arch=sm_90 -shared -Xcompiler=-fPIC -o ceilings.so bench/ceilings.cu
+// Build: nvcc -std=c++17 -O3 -arch=sm_90a -shared -Xcompiler=-fPIC -o ceilings.so bench/ceilings.cu
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <algorithm>
 #include <cstdint>
+
+#include "../csrc/tile/tma.cuh"
+#include "../csrc/tile/wgmma.cuh"
 
 namespace {
 
@@ -50,6 +54,37 @@ __global__ __launch_bounds__(THREADS, 1) void mma_loop(float* sink) {
   if (sum == 12345.678f) *sink = sum;  // never true; keeps the loop
 }
 
+constexpr int WGMMA_SMEM = (128 + 256) * 128 + 1024;  // A (128, 64), B (256, 64), and room to align them
+
+// The products of a 128x256x64 tile as wgmma_tma's two warpgroups take them, over and over from the same shared memory.
+template <typename T>
+__global__ __launch_bounds__(256, 1) void wgmma_loop(float* sink) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ char memory[];
+  const uint32_t begin = uint32_t(__cvta_generic_to_shared(memory)), tiles = (begin + 1023) / 1024 * 1024;
+  T* const elements = reinterpret_cast<T*>(memory + (tiles - begin));  // (128 + 256, 64)
+  for (int i = threadIdx.x; i < (128 + 256) * 64; i += 256) elements[i] = T(noise(blockIdx.x * (128 + 256) * 64 + i));
+  tc::fence_before_tma();  // wgmma reads shared memory as TMA does
+  __syncthreads();
+  const uint64_t a = tc::tile_descriptor<true>(tiles + threadIdx.x / 128 * (64 * 128), 0);
+  const uint64_t b = tc::tile_descriptor<true>(tiles + 128 * 128, 0);
+  float d[128] = {};
+#pragma unroll 1
+  for (int loop = 0; loop < LOOPS; ++loop) {
+    tc::wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+      tc::wgmma<T, 256, true, true>(d, a + k * tc::kNextK<true>, b + k * tc::kNextK<true>, true);
+    tc::wgmma_commit();
+    tc::wgmma_wait<1>();
+  }
+  tc::wgmma_wait<0>();
+  float sum = 0;
+  for (const float x : d) sum += x;
+  if (sum == 12345.678f) *sink = sum;  // never true; keeps the loop
+#endif
+}
+
 __global__ void copy(const uint4* source, uint4* target, int64_t count) {
   for (int64_t i = blockIdx.x * int64_t(blockDim.x) + threadIdx.x; i < count; i += int64_t(gridDim.x) * blockDim.x)
     target[i] = source[i];
@@ -88,6 +123,14 @@ extern "C" double launch_mma_sync(float* sink, void* stream) {
   const int blocks = multiprocessors();
   mma_loop<<<blocks, THREADS, 0, static_cast<cudaStream_t>(stream)>>>(sink);
   return cudaGetLastError() == cudaSuccess ? 2.0 * 16 * 8 * 16 * MMAS_M * MMAS_N * LOOPS * blocks * (THREADS / 32) : -1;
+}
+
+extern "C" double launch_wgmma(float* sink, void* stream, int bf16) {
+  const auto kernel = bf16 ? wgmma_loop<__nv_bfloat16> : wgmma_loop<__half>;
+  const int blocks = multiprocessors();
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, WGMMA_SMEM);
+  kernel<<<blocks, 256, WGMMA_SMEM, static_cast<cudaStream_t>(stream)>>>(sink);
+  return cudaGetLastError() == cudaSuccess ? 2.0 * 128 * 256 * 64 * LOOPS * blocks : -1;
 }
 
 extern "C" double copy_tbytes() {

@@ -1,18 +1,27 @@
 """Compiles a .cu file of this folder for the GPU at hand, as a library for ctypes."""
 
 import ctypes
+import runpy
 import subprocess
 import tempfile
 from pathlib import Path
 
 import torch
 
+from bench.timing import ROOT
 
-def library(name: str) -> ctypes.CDLL:
-    """bench/NAME.cu, compiled by the nvcc on PATH."""
+
+def library(name: str, *options: str) -> ctypes.CDLL:
+    """bench/NAME.cu, compiled by the nvcc with which setup.py would build; `options` are more of nvcc's."""
+    setup, cuda = runpy.run_path(str(ROOT / "setup.py"), run_name="setup_functions"), torch.version.cuda
+    toolkit = setup["find_toolkit"](cuda.split(".")[0])
+    if toolkit is None:
+        raise SystemExit(f'needs nvcc: pip install "cuda-toolkit[nvcc,cccl]=={cuda}.*"')
     major, minor = torch.cuda.get_device_capability()
-    arch = f"-gencode=arch=compute_{major}{minor},code=sm_{major}{minor}"
+    gpu = f"{major}{minor}" + ("a" if major == 9 else "")
+    arch = f"-gencode=arch=compute_{gpu},code=sm_{gpu}"
     with tempfile.TemporaryDirectory() as folder:
-        path, source = Path(folder) / f"{name}.so", Path(__file__).parent / f"{name}.cu"
-        subprocess.run(["nvcc", "-std=c++17", "-O3", arch, "-shared", "-Xcompiler=-fPIC", "-o", path, source], check=True)
+        path, source = Path(folder) / f"{name}.so", ROOT / "bench" / f"{name}.cu"
+        nvcc = [toolkit / "bin" / "nvcc", "-std=c++17", "-O3", arch, "-shared", "-Xcompiler=-fPIC"]
+        subprocess.run([*nvcc, "-o", path, source, *options], check=True)
         return ctypes.CDLL(str(path))

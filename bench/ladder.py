@@ -2,14 +2,13 @@
 
     python -m bench.ladder [--json FILE] [--png FILE] [--readme] [--from-json FILE]
 
-Every kernel by name (its fastest instance) beside torch.addmm, fp16 with a full C, alpha = beta = 0.5, at 512 to 8192 cubed,
-and two ceilings measured in the same run by bench/ceilings.cu: a loop of mma.sync on registers, timed in turn with the kernels
-because the GPU's clock follows its power, and a copy in 16-byte pieces.
+Every kernel by name (its fastest instance), the planner's pick and torch.addmm, fp16 with a full C, alpha = beta = 0.5, at 512
+to 8192 cubed, and the ceilings of bench/ceilings.cu in the same run: loops of mma.sync and wgmma, timed in turn with the
+kernels because the GPU's clock follows its power, and a copy in 16-byte pieces.
 --readme replaces the table between the markers in README.md; --png draws TFLOP/s per rung (needs matplotlib).
 """
 
 import argparse
-import ctypes
 import json
 import math
 from pathlib import Path
@@ -18,41 +17,18 @@ import torch
 from rich.progress import track
 
 import torch_addmm_tc as tc
-from bench.compile import library
-from bench.timing import record, sets_to_rotate
+from bench.ceilings import Ceilings, has_wgmma
+from bench.report import insert
+from bench.timing import ROOT, record, sets_to_rotate
 from torch_addmm_tc import timing
 from torch_addmm_tc.testing import matrix, reference
 
-ROOT = Path(__file__).parent.parent
 SIZES = (512, 1024, 2048, 4096, 8192)
-MARKERS = ("<!-- ladder: begin -->", "<!-- ladder: end -->")
 SCALARS = {"beta": 0.5, "alpha": 0.5}
 
 
-CEILING = "mma.sync, registers only"
-
-
-class Ceilings:
-    """bench/ceilings.cu, compiled here for this GPU."""
-
-    def __init__(self):
-        self._functions = library("ceilings")
-        self._functions.launch_mma_sync.restype = self._functions.copy_tbytes.restype = ctypes.c_double
-        self._functions.launch_mma_sync.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-        self._sink = torch.zeros(1, device="cuda")
-
-    def mma_sync(self) -> float:
-        """Launches mma.sync m16n8k16 on registers alone; the FLOPs of that launch."""
-        return self._checked(self._functions.launch_mma_sync(self._sink.data_ptr(), torch.cuda.current_stream().cuda_stream))
-
-    def copy_tbytes(self) -> float:
-        """TB/s, read + written, of a copy of 2 GiB."""
-        return self._checked(self._functions.copy_tbytes())
-
-    def _checked(self, value):
-        if value <= 0:
-            raise RuntimeError("a ceiling kernel failed")
-        return value
+CEILING, WGMMA_CEILING = "mma.sync, registers only", "wgmma, shared memory only"
+PICK = "torch.ops.tc.addmm"
 
 
 def measure(size: int, seconds: float, ceilings: Ceilings) -> dict:
@@ -69,9 +45,12 @@ def measure(size: int, seconds: float, ceilings: Ceilings) -> dict:
         return out
 
     contenders = {
+        PICK: [lambda args=args: torch.ops.tc.addmm(*args, **SCALARS) for args in sets],
         "torch.addmm": [lambda args=args: torch.addmm(*args, **SCALARS) for args in sets],
         CEILING: [ceilings.mma_sync],
     }
+    if has_wgmma():
+        contenders[WGMMA_CEILING] = [ceilings.wgmma]
     errors = {}
     for kernel in tc.kernels():
         for i in range(len(kernel["instances"])):
@@ -82,7 +61,7 @@ def measure(size: int, seconds: float, ceilings: Ceilings) -> dict:
     best = {}
     for name, time in times.items():
         rung = name.split("/")[0]
-        flops = ceilings.mma_sync() if name == CEILING else 2 * size**3
+        flops = {CEILING: ceilings.mma_sync, WGMMA_CEILING: ceilings.wgmma}.get(name, lambda: 2 * size**3)()
         if rung not in best or time.median < best[rung]["seconds"]:
             best[rung] = {"instance": name, "seconds": time.median, "tflops": flops / time.median / 1e12, "spread": time.spread}
     wrong = {name: error for name, error in errors.items() if not error <= 1}
@@ -94,7 +73,8 @@ def measure(size: int, seconds: float, ceilings: Ceilings) -> dict:
 def table(result: dict) -> str:
     """A markdown table: a row for each rung, TFLOP/s at each size, and the largest part of the same size's ceiling."""
     sizes = result["sizes"]
-    rungs = [kernel["name"] for kernel in tc.kernels()] + ["torch.addmm", CEILING]
+    rungs = [kernel["name"] for kernel in tc.kernels()] + [PICK, "torch.addmm", CEILING, WGMMA_CEILING]
+    rungs = [rung for rung in rungs if all(rung in figures for figures in sizes.values())]
     lines = ["| TFLOP/s | " + " | ".join(f"{s}³" for s in sizes) + " | of mma.sync |", "|---|" + "---|" * (len(sizes) + 1)]
     for rung in rungs:
         share = max(figures[rung]["tflops"] / figures[CEILING]["tflops"] for figures in sizes.values())
@@ -104,7 +84,8 @@ def table(result: dict) -> str:
     lines += [
         "",
         f"fp16, full C, alpha = beta = 0.5; {r['device']}, torch {r['torch']}, commit {r['commit']}. Each column was timed in "
-        f"one interleaved run. A copy moved {result['copy TB/s']:.2f} TB/s.",
+        "one interleaved run and shows each rung's fastest instance there; the last one is its largest share of the mma.sync "
+        f"loop in a column. A copy moved {result['copy TB/s']:.2f} TB/s.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -119,7 +100,8 @@ def draw(result: dict, path: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(8, 5))
     sizes = [int(s) for s in result["sizes"]]
     for rung in next(iter(result["sizes"].values())):
-        style = {"torch.addmm": {"color": "black", "linestyle": ":"}, CEILING: {"color": "gray", "linestyle": "--"}}
+        style = {"torch.addmm": {"color": "black", "linestyle": ":"}, PICK: {"color": "black"}}
+        style |= {CEILING: {"color": "gray", "linestyle": "--"}, WGMMA_CEILING: {"color": "gray", "linestyle": "-."}}
         axes.plot(
             sizes, [result["sizes"][s][rung]["tflops"] for s in result["sizes"]], label=rung, **style.get(rung, {"marker": "o"})
         )
@@ -129,12 +111,6 @@ def draw(result: dict, path: Path) -> None:
     axes.legend(fontsize="small")
     figure.tight_layout()
     figure.savefig(path, dpi=120)
-
-
-def insert(text: str, readme: str) -> str:
-    """README with the table between its markers replaced."""
-    begin, end = readme.index(MARKERS[0]) + len(MARKERS[0]), readme.index(MARKERS[1])
-    return readme[:begin] + "\n" + text + readme[end:]
 
 
 def main():
@@ -160,7 +136,7 @@ def main():
         draw(result, options.png)
     if options.readme:
         readme = ROOT / "README.md"
-        readme.write_text(insert(text, readme.read_text()))
+        readme.write_text(insert("ladder", text, readme.read_text()))
 
 
 if __name__ == "__main__":

@@ -1,24 +1,27 @@
 """The sweep: torch.ops.tc.addmm beside torch.addmm and the plain product, over the shapes that models run.
 
-    python -m bench.sweep [--json FILE] [--kernel NAME] [--only TEXT] [--seconds S] [--regret]
+    python -m bench.sweep [--json FILE] [--kernel NAME] [--only TEXT] [--seconds S] [--regret] [--cublaslt]
 
 Each shape in three forms (full C in the operands' dtype, full C in fp32 with an fp32 result, 1-D bias), with B row-major and
-weight-major (the transpose of a row-major (N, K) weight), in fp16 and bf16; then fp32. Prints a table and, with --json,
-writes every figure to FILE and the table to the .md file beside it. --regret also times every instance that the planner
-predicts within twice its pick's time: regret is the pick's time over the fastest instance's.
+weight-major (the transpose of a row-major (N, K) weight), in fp16 and bf16; then fp32, without and with TF32. Prints a table
+and, with --json, writes every figure to FILE and the table to the .md file beside it; bench/report.py makes README's part and
+pictures of it. --regret also times every instance that the planner predicts within twice its pick's time: regret is the
+pick's time over the fastest instance's. --cublaslt also times cuBLASLt, the fastest of what its heuristics offer.
 """
 
 import argparse
 import dataclasses
 import json
-import math
 from pathlib import Path
 
 import torch
 from rich.progress import track
 
 import torch_addmm_tc as tc
-from bench.timing import ceilings, record, sets_to_rotate
+from bench.ceilings import ceilings
+from bench.cublaslt import CublasLt
+from bench.report import Problem, Row, table
+from bench.timing import record, sets_to_rotate
 from torch_addmm_tc import timing
 from torch_addmm_tc.testing import matrix, reference
 
@@ -44,70 +47,41 @@ FP32_SHAPES = [(4096, 4096, 4096), (4095, 4097, 4099)]
 BETA = ALPHA = 0.5
 
 
-@dataclasses.dataclass
-class Row:
-    """One problem's figures. Times in microseconds; spread is half the rounds' range over their median."""
-
-    m: int
-    n: int
-    k: int
-    b: str  # row, or col for weight-major
-    dtype: str
-    c: str  # full, full fp32, or bias
-    kernel: str
-    error: float  # as a fraction of the bound of torch_addmm_tc/testing.py
-    tc: float
-    torch_addmm: float
-    mm: float
-    tc_spread: float
-    torch_addmm_spread: float
-    limit: float
-    regret: float | None = None
-
-    @property
-    def tflops(self):
-        return 2e-6 * self.m * self.n * self.k / self.tc
-
-    @property
-    def ratio(self):
-        return self.torch_addmm / self.tc
-
-    def figures(self):
-        return dataclasses.asdict(self) | {"tflops": self.tflops, "ratio": self.ratio, "of_limit": self.limit / self.tc}
-
-
 def problems():
     for c in ("full", "full fp32", "bias"):
-        for dtype in (torch.float16, torch.bfloat16):
+        for dtype in ("float16", "bfloat16"):
             for b in ("row", "col"):
                 for m, n, k in SHAPES:
-                    yield m, n, k, b, dtype, c
-    for c in ("full", "bias"):
-        for m, n, k in FP32_SHAPES:
-            yield m, n, k, "row", torch.float32, c
+                    yield Problem(m, n, k, b, dtype, c)
+    for dtype in ("float32", "tf32"):
+        for c in ("full", "bias"):
+            for m, n, k in FP32_SHAPES:
+                yield Problem(m, n, k, "row", dtype, c)
 
 
-def measure(m, n, k, b, dtype, c, *, kernel, peaks, seconds, regret=False):
+def measure(problem, *, kernel, peaks, seconds, regret=False, rival=None) -> Row:
+    """`kernel`: one by name, or None for the planner's pick. `rival`: a CublasLt."""
+    m, n, k, b, c = *problem.shape, problem.b, problem.c
+    tf32 = problem.dtype == "tf32"
+    dtype = torch.float32 if tf32 else getattr(torch, problem.dtype)
     out_dtype = torch.float32 if c == "full fp32" else dtype
-    c_elements = n if c == "bias" else m * n
-    nbytes = (m * k + k * n) * dtype.itemsize + (c_elements + m * n) * out_dtype.itemsize
-    limit = max(2 * m * n * k / peaks[str(dtype).removeprefix("torch.")], nbytes / peaks["bytes"])
     sets = []
-    for _ in range(sets_to_rotate(nbytes)):
+    for _ in range(sets_to_rotate(problem.bytes)):
         self = matrix("row", 1, n, out_dtype, "cuda")[0] if c == "bias" else matrix("row", m, n, out_dtype, "cuda")
         sets.append((self, matrix("row", m, k, dtype, "cuda"), matrix(b, k, n, dtype, "cuda")))
     scalars = {} if c == "bias" else {"beta": BETA, "alpha": ALPHA}
     wide = {"out_dtype": out_dtype} if out_dtype != dtype else {}
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
 
     def by_name(args, name):
         out = torch.empty(m, n, dtype=out_dtype, device="cuda")
-        torch.ops.tc.addmm_by_kernel_out(*args, **scalars, kernel=name, out=out)
+        torch.ops.tc.addmm_by_kernel_out(*args, **scalars, allow_tf32=tf32, kernel=name, out=out)
         return out
 
     def ours(args):
         return by_name(args, kernel) if kernel else tc.addmm(*args, **scalars, **wide)
 
-    error = reference(*sets[0], **scalars, **wide).error(ours(sets[0]))
+    error = reference(*sets[0], **scalars, **wide, tf32=tf32).error(ours(sets[0]))
     contenders = {
         "tc": [lambda args=args: ours(args) for args in sets],
         "torch": [lambda args=args: torch.addmm(*args, **scalars, **wide) for args in sets],
@@ -117,12 +91,16 @@ def measure(m, n, k, b, dtype, c, *, kernel, peaks, seconds, regret=False):
     near = [x.name for x in plan.candidates if not x.rejection and x.microseconds <= 2 * plan.candidates[0].microseconds]
     if regret:
         contenders |= {name: [lambda args=args, name=name: by_name(args, name) for args in sets] for name in near}
+    fastest = rival.fastest(sets, **scalars, out_dtype=out_dtype, tf32=tf32) if rival and problem.dtype != "float32" else None
+    if fastest:
+        contenders["cublaslt"] = fastest
     times = timing.interleaved(contenders, cuda=True, rounds=7, seconds=seconds)
     micro = {name: time.median * 1e6 for name, time in times.items()}
     return Row(
-        m, n, k, b, str(dtype).removeprefix("torch."), c, kernel or plan.kernel, error,
-        micro["tc"], micro["torch"], micro["mm"], times["tc"].spread, times["torch"].spread, limit * 1e6,
-        micro[near[0]] / min(micro[name] for name in near) if regret else None,
+        *dataclasses.astuple(problem), kernel or plan.kernel, error,
+        micro["tc"], micro["torch"], micro["mm"], times["tc"].spread, times["torch"].spread,
+        1e6 * max(problem.flops / peaks[problem.dtype], problem.bytes / peaks["bytes"]),
+        micro[near[0]] / min(micro[name] for name in near) if regret else None, micro.get("cublaslt"),
     )  # fmt: skip
 
 
@@ -136,47 +114,13 @@ def host_costs():
         "torch.ops.tc.addmm, full C": lambda: torch.ops.tc.addmm(c, a, b),
         "torch.ops.tc.addmm, bias": lambda: torch.ops.tc.addmm(bias, a, b),
         "torch_addmm_tc.addmm, full C": lambda: tc.addmm(c, a, b),
+        "torch_addmm_tc.addmm, bias": lambda: tc.addmm(bias, a, b),
         "torch.ops.tc.addmm_out, full C": lambda: torch.ops.tc.addmm_out(c, a, b, out=out),
     }
-    costs = {}
-    for name, call in calls.items():
-        with torch.no_grad():
-            costs[name] = timing.host_seconds(call, cuda=True) * 1e6
-        costs[name + ", grad mode on"] = timing.host_seconds(call, cuda=True) * 1e6
-    return costs
-
-
-def geometric_mean(values):
-    values = list(values)
-    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
-
-
-def table(result, rows):
-    """The rows as a markdown table, under a heading that says where they were measured."""
-    lines = [f"{name}: {value}  " for name, value in result["record"].items()]
-    lines += [
-        "ceilings of this run: "
-        + ", ".join(f"{name} {v / 1e12:.0f} TFLOP/s" for name, v in result["ceilings"].items() if name != "bytes")
-        + f", copy {result['ceilings']['bytes'] / 1e12:.2f} TB/s",
-        "",
-        "Host microseconds per eager call: " + "; ".join(f"{k} {v:.1f}" for k, v in result["host"].items()),
-        "",
-        "| M, N, K | B | dtype | C | kernel | error/bound | us | TFLOP/s | vs torch | torch.addmm us | mm us | of limit "
-        "| regret |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for r in rows:
-        lines.append(
-            f"| {r.m}, {r.n}, {r.k} | {r.b} | {r.dtype} | {r.c} | {r.kernel} | {r.error:.2f} | {r.tc:.1f} ±{r.tc_spread:.0%} "
-            f"| {r.tflops:.0f} | {r.ratio:.2f}x | {r.torch_addmm:.1f} ±{r.torch_addmm_spread:.0%} | {r.mm:.1f} "
-            f"| {r.limit / r.tc:.0%} | {'' if r.regret is None else f'{r.regret:.2f}'} |"
-        )
-    for c in dict.fromkeys(r.c for r in rows):
-        lines.append(f"\ngeometric mean vs torch.addmm, {c}: {geometric_mean(r.ratio for r in rows if r.c == c):.2f}x")
-    regrets = [r.regret for r in rows if r.regret is not None]
-    if regrets:
-        lines.append(f"\ngeometric mean of the planner's regret: {geometric_mean(regrets):.3f}; worst {max(regrets):.2f}")
-    return "\n".join(lines) + "\n"
+    with torch.no_grad():
+        costs = timing.host_seconds(calls, cuda=True)
+    costs |= {f"{name}, grad mode on": seconds for name, seconds in timing.host_seconds(calls, cuda=True).items()}
+    return {name: seconds * 1e6 for name, seconds in costs.items()}
 
 
 def main():
@@ -186,16 +130,25 @@ def main():
     parser.add_argument("--only", default="", help="only problems whose description contains this, e.g. '4096,4096,4096,row'")
     parser.add_argument("--seconds", type=float, default=0.01, help="for each contender in each round")
     parser.add_argument("--regret", action="store_true", help="time the planner's other candidates too")
+    parser.add_argument("--cublaslt", action="store_true", help="time cuBLASLt's algorithms too (compiles bench/cublaslt.cu)")
     options = parser.parse_args()
     result = {"record": record(), "ceilings": ceilings(), "host": host_costs()}
-    chosen = [p for p in problems() if options.only in ",".join(map(str, p)).replace("torch.", "")]
+    chosen = [p for p in problems() if options.only in ",".join(map(str, dataclasses.astuple(p)))]
+    rival = CublasLt() if options.cublaslt else None
     with torch.inference_mode():
         rows = [
-            measure(*problem, kernel=options.kernel, peaks=result["ceilings"], seconds=options.seconds, regret=options.regret)
+            measure(
+                problem,
+                kernel=options.kernel,
+                peaks=result["ceilings"],
+                seconds=options.seconds,
+                regret=options.regret,
+                rival=rival,
+            )
             for problem in track(chosen, "sweep")
         ]
     result["rows"] = [row.figures() for row in rows]
-    text = table(result, rows)
+    text = table(result)
     print(text)
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")

@@ -74,6 +74,7 @@ py::list judge_all(int64_t m, int64_t n, int64_t k, const MatrixTuple& a, const 
 }  // namespace tc
 
 PYBIND11_MODULE(_C, module) {
+  using namespace py::literals;
   module.doc() = "torch_addmm_tc's compiled part: importing it registers torch.ops.tc.*; its functions only describe.";
   module.def("kernels", &tc::list_kernels);
   module.def("judge", &tc::judge_all, py::kw_only(), py::arg("m"), py::arg("n"), py::arg("k"), py::arg("a"),
@@ -90,6 +91,8 @@ PYBIND11_MODULE(_C, module) {
   module.def("swizzled_chunk", &tc::swizzled_chunk, py::arg("line"), py::arg("chunk"), py::arg("chunks"));
   module.def("swizzled_offset", &tc::swizzled_offset, py::arg("line"), py::arg("col"), py::arg("extent"),
              py::arg("bytes"));
+  module.attr("paddings") = py::dict("skew"_a = tc::kSkew, "pad_bytes"_a = tc::kPadBytes, "slab_pad"_a = tc::kSlabPad,
+                                     "row_pad"_a = tc::kRowPad);
 #ifdef TC_WITH_CUDA
   module.attr("with_cuda") = true;
 #else

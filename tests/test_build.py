@@ -73,6 +73,24 @@ def test_every_function_uses_the_instructions_it_is_about(cubin, name, architect
         assert not re.search(r"\b(LDL|STL)\b", function)
 
 
+@pytest.mark.parametrize("source", sorted((ROOT / "bench").glob("*.cu")), ids=lambda path: path.stem)
+def test_the_benchmarks_own_kernels_compile(source, tmp_path):
+    """For the GPUs that bench/compile.py may find; cublaslt.cu where torch brings cuBLASLt's header."""
+    toolkit = SETUP["find_toolkit"]("13")
+    if toolkit is None:
+        pytest.skip("needs nvcc")
+    spec = importlib.util.find_spec("nvidia")
+    headers = [f"{folder}/cu13/include" for folder in (spec.submodule_search_locations if spec else ())]
+    if source.stem == "cublaslt" and not any(Path(folder, "cublasLt.h").exists() for folder in headers):
+        pytest.skip("needs cublasLt.h, which a CUDA build of torch brings")
+    for gpu in ("80", "90a"):
+        arch = f"-gencode=arch=compute_{gpu},code=sm_{gpu}"
+        include = [f"-I{folder}" for folder in headers if source.stem == "cublaslt"]
+        command = [toolkit / "bin" / "nvcc", "-std=c++17", "-O3", arch, "-c", "-o", tmp_path / "out.o", source, *include]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0 and not re.search(r"C75\d\d", done.stderr), done.stderr
+
+
 def test_every_source_is_listed():
     listed = set(SETUP["CPP_SOURCES"] + SETUP["CUDA_SOURCES"])
     present = {str(p.relative_to(ROOT)) for suffix in ("cpp", "cu") for p in (ROOT / "csrc").rglob(f"*.{suffix}")}

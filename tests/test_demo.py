@@ -1,13 +1,16 @@
 """`python -m torch_addmm_tc` as users run it, and the benchmark's own arithmetic."""
 
+import dataclasses
 import json
 import math
 import subprocess
 import sys
 
+import pytest
 import torch
 
-from bench import ladder, sweep
+from bench import ladder, report, sweep
+from bench.timing import ROOT
 from torch_addmm_tc import demo, timing
 
 
@@ -42,41 +45,64 @@ def test_a_wrong_result_fails_the_check(monkeypatch, capsys):
 
 
 def test_interleaved_tells_slow_from_fast():
-    x = torch.randn(300, 300)
-    times = timing.interleaved(
-        {"one": [lambda: x @ x], "four": [lambda: x @ x @ x @ x @ x]}, cuda=False, rounds=5, seconds=0.01
-    )
+    work = {"one": [lambda: sum(range(10_000))], "eight": [lambda: sum(range(80_000))]}
+    times = timing.interleaved(work, cuda=False, rounds=5, seconds=0.01)
     assert times["one"].fastest <= times["one"].median <= times["one"].slowest
-    assert times["four"].median > 2 * times["one"].median
+    assert times["eight"].median > 2 * times["one"].median
     assert times["one"].spread >= 0
 
 
-def test_sweep_covers_every_form_and_its_table_shows_the_figures():
+def test_host_seconds_tells_calls_apart():
+    work = {"none": lambda: None, "some": lambda: sum(range(2000))}
+    seconds = timing.host_seconds(work, cuda=False, calls=50, rounds=3)
+    assert seconds.keys() == work.keys() and seconds["some"] > 2 * seconds["none"] > 0
+
+
+def test_sweep_covers_every_form():
     problems = list(sweep.problems())
-    assert len(problems) == len(set(problems)) == 3 * 2 * 2 * len(sweep.SHAPES) + 2 * len(sweep.FP32_SHAPES)
-    row = sweep.Row(1000, 1000, 1000, "row", "float16", "full", "wmma_block", 0.5, 10.0, 25.0, 20.0, 0.01, 0.02, 5.0)
-    assert row.tflops == 200 and row.ratio == 2.5
-    result = {"record": {"device": "X"}, "ceilings": {"float16": 8e14, "bytes": 4e12}, "host": {"call": 3.0}}
-    text = sweep.table(result, [row])
+    assert len(problems) == len(set(problems)) == 3 * 2 * 2 * len(sweep.SHAPES) + 4 * len(sweep.FP32_SHAPES)
+
+
+def test_a_rows_figures_by_hand():
+    row = report.Row(1000, 1000, 1000, "row", "float16", "full", "wmma_block", 0.5, 10.0, 25.0, 20.0, 0.01, 0.02, 5.0)
+    assert row.tflops == 200 and row.ratio == 2.5 and row.bytes == 8e6
+    assert dataclasses.replace(row, c="full fp32").bytes == 12e6 and dataclasses.replace(row, c="bias").bytes == 6e6 + 2e3
+    assert report.Row.of(row.figures()) == row
+    assert math.isclose(report.geometric_mean([1.0, 4.0]), 2.0)
+
+
+def test_the_report_shows_every_figure_and_hides_no_slower_row():
+    rows = [
+        report.Row(1000, 1000, k, "row", "float16", c, "wmma_block", 0.5, 10.0, us, 20.0, 0.01, 0.02, 5.0)
+        for k, us in ((1000, 25.0), (1001, 5.0))
+        for c in report.FORMS
+    ]
+    host = {f"torch.addmm, {c}{grad}": 3.25 for c in ("full C", "bias") for grad in ("", ", grad mode on")}
+    record = {"device": "X", "torch": "2", "commit": "abc"}
+    result = {"record": record, "ceilings": {"float16": 8e14, "bytes": 4e12}, "host": host, "rows": [r.figures() for r in rows]}
+    text = report.table(result)
     assert "| 1000, 1000, 1000 | row | float16 | full | wmma_block | 0.50 | 10.0 ±1% | 200 | 2.50x |" in text
-    assert "full: 2.50x" in text and "50%" in text
-    assert math.isclose(sweep.geometric_mean([1.0, 4.0]), 2.0)
+    assert "full: 1.12x" in text and "50%" in text
+    text = report.summary(result)
+    assert "| 1000, 1000, 1000 | 200 TFLOP/s, 2.50x | 200 TFLOP/s, 2.50x | 200 TFLOP/s, 2.50x |" in text
+    assert "| *the others* | 0.50x | 0.50x | 0.50x |" in text and "| 1 of 2 | 1 of 2 | 1 of 2 |" in text
+    assert "1-D bias: 1000x1000x1001 0.50x." in text and "X, torch 2, commit abc" in text
+    assert "| torch.addmm | 3.2 | 3.2 | 3.2 | 3.2 |" in text
 
 
-def test_the_readmes_ladder_is_the_committed_measurement():
-    result = json.loads((ladder.ROOT / "bench/results/h200-ladder.json").read_text())
-    readme = (ladder.ROOT / "README.md").read_text()
-    assert ladder.insert(ladder.table(result), readme) == readme
+def committed(name):
+    return json.loads((ROOT / f"bench/results/h200-{name}.json").read_text())
 
 
-def test_the_readmes_figures_are_in_the_committed_sweep():
-    rows = json.loads((ladder.ROOT / "bench/results/h200-sweep.json").read_text())["rows"]
-    names = {"full": "fp16 full", "full fp32": "fp32 full", "bias": "1-D bias"}
-    measured = {
-        f"| {r['m']}, {r['n']}, {r['k']} | {names[r['c']]} | {r['kernel']} | {r['tflops']:.0f} | {r['ratio']:.2f}x |"
-        for r in rows
-        if r["b"] == "row" and r["dtype"] == "float16"
-    }
-    section = (ladder.ROOT / "README.md").read_text().split("| M, N, K | C | kernel |")[1].split("One eager call")[0]
-    quoted = [line for line in section.splitlines()[2:] if line.startswith("|")]
-    assert len(quoted) >= 5 and set(quoted) <= measured
+def test_readme_shows_the_committed_measurements():
+    readme = (ROOT / "README.md").read_text()
+    assert report.insert("ladder", ladder.table(committed("ladder")), readme) == readme
+    assert report.insert("sweep", report.summary(committed("sweep")), readme) == readme
+    assert (ROOT / "bench/results/h200-sweep.md").read_text() == report.table(committed("sweep"))
+
+
+def test_the_pictures_can_be_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    for draw in (report.roofline, report.ratios):
+        draw(committed("sweep")).savefig(tmp_path / "x.png")
+        assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")

@@ -140,6 +140,19 @@ def test_meta_tensors_can_be_planned():
     assert tc.plan(x, x, x, gpu=H200).kernel in TENSOR_CORES
 
 
+@pytest.mark.parametrize("m, n, k", [(0, 8, 8), (8, 0, 8), (0, 0, 0), (8, 8, 0)])
+def test_nothing_to_compute_can_be_planned(m, n, k):
+    assert plan(Case(m, n, k)).kernel is not None
+
+
+def test_tiles_whose_coordinates_overflow_are_refused():
+    make = lambda *shape: torch.empty(shape, dtype=torch.float16, device="meta")  # noqa: E731
+    for n, fits in ((2**31 - 256, True), (2**31 - 255, False)):
+        candidates = tc.plan(make(), make(2, 1), make(1, n), gpu=H200).candidates
+        assert {c.rejection is None for c in candidates if c.kernel == "wgmma_tma"} == {fits}
+        assert any(c.rejection is None for c in candidates)
+
+
 def test_the_pick_is_the_fastest_that_may_run():
     for case in case_grid((torch.float16,))[::7]:
         if case.m * case.n == 0:

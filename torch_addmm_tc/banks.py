@@ -5,7 +5,9 @@ Guide, "Shared Memory"). A warp's access is served in phases of 128 bytes, 32 th
 accesses of one phase collide (NVIDIA, "Volta: Architecture and Performance Optimization", GTC 2018). ldmatrix takes a phase for
 each 8x8 matrix, whose eight rows of 16 bytes it reads.
 
-Offsets come from csrc/tile/swizzle.h itself, through _C; each access pattern names the code whose addresses it repeats.
+Offsets and paddings come from csrc/tile/swizzle.h itself, through _C; each access pattern names the code whose addresses it
+repeats. Left out: wgmma's and TMA's accesses, which the hardware swizzles itself, and an epilogue's rows for a D that is not
+16-byte aligned.
 """
 
 from collections import Counter
@@ -157,6 +159,8 @@ def row_read(layout: Layout) -> Access:
 
 # ---- the kernels' layouts ----
 
+SKEW, PAD = _C.paddings["skew"], _C.paddings["pad_bytes"] // 2  # halves
+SLAB_PAD, ROW_PAD = _C.paddings["slab_pad"], _C.paddings["row_pad"]  # floats
 WMMA_READ = partial(matrix_read, "wmma.load (ldmatrix.x4)")
 WMMA_READ_TRANS = partial(matrix_read, "wmma.load (ldmatrix.x4.trans)")
 LDMATRIX, LDMATRIX_TRANS = partial(matrix_read, "ldmatrix"), partial(matrix_read, "ldmatrix.trans")
@@ -182,18 +186,18 @@ LAYOUTS: dict[str, tuple[str, tuple[Layout, ...]]] = {
     "skew16": (
         "wmma_block's operands: 16 halves of padding",
         (
-            padded("K-major", 128, 64, 16, K_MAJOR),
-            padded("K-major", 128, 128, 16, K_MAJOR),
-            padded("MN-major", 64, 128, 16, MN_MAJOR),
-            padded("MN-major", 128, 128, 16, MN_MAJOR),
+            padded("K-major", 128, 64, SKEW, K_MAJOR),
+            padded("K-major", 128, 128, SKEW, K_MAJOR),
+            padded("MN-major", 64, 128, SKEW, MN_MAJOR),
+            padded("MN-major", 128, 128, SKEW, MN_MAJOR),
         ),
     ),
     "pad8": (
         "operands of wmma_double_buffer and wmma_kstage: 8 halves of padding",
         (
-            padded("K-major", 128, 32, 8, K_MAJOR),
-            padded("MN-major", 32, 128, 8, MN_MAJOR),
-            padded("MN-major", 32, 256, 8, MN_MAJOR),
+            padded("K-major", 128, 32, PAD, K_MAJOR),
+            padded("MN-major", 32, 128, PAD, MN_MAJOR),
+            padded("MN-major", 32, 256, PAD, MN_MAJOR),
         ),
     ),
     "xor": (
@@ -208,13 +212,10 @@ LAYOUTS: dict[str, tuple[str, tuple[Layout, ...]]] = {
     ),
     "simt": (
         "simt's slabs of fp32",
-        (padded("K-major", 16, 64, 4, SIMT, bytes=4),),
+        (padded("K-major", 16, 64, SLAB_PAD, SIMT, bytes=4),),
     ),
     "epilogue": (
         "accumulators on their way to D, through rows of fp32",
-        (
-            padded("wmma_block", 64, 128, 8, EPILOGUE, bytes=4),
-            padded("mma_swizzle, per warp", 16, 64, 8, EPILOGUE, bytes=4),
-        ),
+        (padded("mma_swizzle, per warp", 16, 64, ROW_PAD, EPILOGUE, bytes=4),),
     ),
 }

@@ -82,16 +82,18 @@ def interleaved(
     return {name: Timing(statistics.median(s), min(s), max(s)) for name, s in kept.items()}
 
 
-def host_seconds(call: Callable[[], object], *, cuda: bool, calls: int = 300, rounds: int = 9) -> float:
-    """Median seconds that the host spends in one eager call, the GPU kept from falling behind by short rounds."""
-    samples = []
+def host_seconds(contenders: Mapping[str, Callable[[], object]], *, cuda: bool, calls: int = 300, rounds: int = 9):
+    """Median seconds that the host spends in one eager call of each contender, taken in turn, the GPU kept from falling
+    behind by short rounds."""
+    samples = {name: [] for name in contenders}
     for _ in range(rounds + 2):
-        if cuda:
-            torch.cuda.synchronize()
-        begin = time.perf_counter()
-        for _ in range(calls):
-            call()
-        samples.append((time.perf_counter() - begin) / calls)
+        for name, call in contenders.items():
+            if cuda:
+                torch.cuda.synchronize()
+            begin = time.perf_counter()
+            for _ in range(calls):
+                call()
+            samples[name].append((time.perf_counter() - begin) / calls)
     if cuda:
         torch.cuda.synchronize()
-    return statistics.median(samples[2:])
+    return {name: statistics.median(s[2:]) for name, s in samples.items()}

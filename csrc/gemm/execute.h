@@ -5,7 +5,7 @@
 
 namespace tc {
 
-// `workspace`: workspace_bytes(problem, verdict) bytes on the device, 256-byte aligned.
+// `workspace`: workspace_of(problem, verdict).size bytes on the device, 256-byte aligned.
 Status execute(const Problem& problem, const Verdict& verdict, const Device& device, void* workspace, void* stream);
 
 // In kernels/00_workspace.cu.

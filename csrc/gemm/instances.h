@@ -1,17 +1,13 @@
 // Every instance of every kernel, stated once: the planner prices them, the launchers compile them.
 #pragma once
 
+#include "../tile/swizzle.h"
 #include "registry.h"
 
 namespace tc {
 
-constexpr int kSkew = 16;  // halves added to each shared-memory row of wmma_block; WMMA needs a 32-byte multiple
-
 // A and B tiles of (128, tile_k) halves; the MN-major form (tile_k, 128) is never larger.
 constexpr int wmma_block_smem(int tile_k) { return 2 * 128 * (tile_k + kSkew) * 2; }
-
-// Added to each row by the rungs above it: eight rows of a fragment then start in eight different bank groups.
-constexpr int kPadBytes = 16;
 
 // K tiles of A and B in halves; fp32 operands have half as many elements of K in the same bytes.
 constexpr int padded_smem(int tile_m, int tile_n, int tile_k, int stages) {
@@ -51,7 +47,7 @@ constexpr Instance mma_swizzle_instance(int tile_m, int tile_n, int tile_k, int 
           slices > 1 ? 1.9f : 0, slices};
 }
 
-// Warp tiles are 64x64 where the block tile is large enough: each fragment then feeds eight or four mma.sync.
+// Warp tiles are 64x64 where the block tile is large enough for its warps: each fragment then feeds eight or four mma.sync.
 inline constexpr Instance kMmaSwizzle[] = {
     mma_swizzle_instance(128, 256, 64, 4, 256, 1, 440.f),
     mma_swizzle_instance(256, 128, 32, 6, 256, 1, 400.f),

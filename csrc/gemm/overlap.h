@@ -1,7 +1,6 @@
 // Which matrices share memory, decided from pointers and strides alone.
 #pragma once
 
-#include <algorithm>
 #include <numeric>
 
 #include "problem.h"

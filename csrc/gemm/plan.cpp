@@ -15,7 +15,7 @@ const char* rejection(const Kernel& kernel, const Instance& instance, const Prob
   if (device.sm < kernel.min_sm) return "the GPU is too old for it";
   if (device.sm > kernel.max_sm)
     return kernel.max_sm ? "the GPU no longer has its instructions" : "this build has no machine code for it";
-  if (instance.boxes && std::max({p.m, p.n, p.k}) > INT32_MAX) return "a tensor map's coordinates have 32 bits";
+  if (instance.boxes && std::max({p.m, p.n, p.k}) > INT32_MAX - 255) return "coordinates of its tiles do not fit 32 bits";
   if (multiplies_tf32(kernel, p) && !p.allow_tf32) return "fp32 operands need allow_tf32";
   if (!(kernel.operands & bit(p.a.dtype)) && !multiplies_tf32(kernel, p))
     return "it does not multiply operands of this dtype";
@@ -95,7 +95,7 @@ Verdict judge(const Kernel& kernel, const Instance& instance, const Problem& p, 
   }
   double best = predict_product(kernel, instance, p, device, 1);
   const int64_t tiles = ceil_div(p.m, instance.tile_m) * ceil_div(p.n, instance.tile_n);
-  if (kernel.split_k && tiles < device.num_sms) {
+  if (kernel.split_k && tiles > 0 && tiles < device.num_sms) {
     const int64_t most = std::min<int64_t>({ceil_div(p.k, instance.tile_k) / 4, 2 * device.num_sms / tiles, 64});
     for (int splits = 2; splits <= most; ++splits) {
       // Partial sums are written and read back, mostly in L2.

@@ -57,8 +57,8 @@ __global__ __launch_bounds__(THREADS, 3) void realign(const void* source, int64_
 constexpr int BLK = 64;  // of outer and of K in a tile of make_k_contiguous
 
 // Element (o, k) of the source, (outer, K) with any strides, to target[o * leading + k]; zeros from K up to `leading`.
-// Reads run along the source's smaller stride, 16 bytes each when `wide` (outer stride 1, lines 16-byte aligned), and
-// every write is 16 bytes of a line.
+// Reads run along the source's smaller stride, those of whole tiles of fp32 16 bytes each when `wide` (outer stride 1, lines
+// 16-byte aligned), and every write is 16 bytes of a line.
 template <typename E>
 __global__ __launch_bounds__(THREADS, 4) void make_k_contiguous(const E* source, int64_t outer_stride, int64_t k_stride,
                                                                 E* target, int64_t leading, int64_t outer, int64_t k,

@@ -17,7 +17,7 @@ namespace tc {
 namespace {
 
 constexpr int BLK = 64, BLK_K = 16, THREADS = 64, W = 4;
-constexpr int PITCH = BLK + 4;  // floats; keeps rows 16-byte aligned and spreads the transposing stores
+constexpr int PITCH = BLK + kSlabPad;
 
 // Loads a slab of X, (outer, K) with strides (outer_stride, k_stride), at (outer0, k0) into smem, (BLK_K, PITCH).
 // `packed`: four consecutive elements along the stride of 1 start at a multiple of their size.
@@ -49,8 +49,8 @@ template <typename T>
 __global__ __launch_bounds__(THREADS, kSimt[0].blocks_per_sm) void simt(const Problem p, const Wide wide,
                                                                          const bool a_packed, const bool b_packed) {
   // ---- prologue ----
-  __shared__ __align__(16) float smem_a[BLK_K * PITCH];  // (BLK_K, BLK_M + 4)
-  __shared__ __align__(16) float smem_b[BLK_K * PITCH];  // (BLK_K, BLK_N + 4)
+  __shared__ __align__(16) float smem_a[BLK_K * PITCH];  // (BLK_K, PITCH)
+  __shared__ __align__(16) float smem_b[BLK_K * PITCH];  // (BLK_K, PITCH)
   const int row = threadIdx.x / 8 * W, col = threadIdx.x % 8 * W;  // and 32 further on
   const int64_t tiles_n = (p.n + BLK - 1) / BLK, tiles = (p.m + BLK - 1) / BLK * tiles_n;
 

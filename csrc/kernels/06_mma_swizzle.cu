@@ -160,7 +160,7 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
       });
       __syncthreads();
     }
-    constexpr int D_PITCH = WARP_N + 8;  // 8 floats of padding: conflict-free float2 stores
+    constexpr int D_PITCH = WARP_N + kRowPad;
     constexpr int ROOM = kMmaSwizzle[I].smem_bytes / (THREADS / 32 * D_PITCH * 4);  // rows of a warp that fit at once
     constexpr int PASS_M = ROOM >= ROWS ? ROWS : ROWS / 2;
     static_assert(PASS_M <= ROOM && PASS_M % 16 == 0);
@@ -218,7 +218,7 @@ Status launch_instance(const Launch& call) {
 
 template <int... I>
 Status launch_any(const Launch& call, std::integer_sequence<int, I...>) {
-  Status status;
+  Status status = status_of(cudaErrorNotSupported, "mma_swizzle with an unknown instance");
   const auto attempt = [&](auto index) {
     constexpr int i = decltype(index)::value;
     if (&call.tile != &kMmaSwizzle[i]) return;

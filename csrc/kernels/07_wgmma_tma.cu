@@ -1,4 +1,4 @@
-// wgmma_tma: Hopper's own instructions. One thread copies, two warpgroups multiply.
+// wgmma_tma: Hopper's own instructions. One thread copies, one or two warpgroups multiply.
 //
 // What changed from mma_swizzle: TMA copies a whole tile at one thread's word, swizzled on the way, and an mbarrier counts its
 // bytes, so that copying takes a producer warpgroup with next to no registers; wgmma multiplies straight from shared memory,

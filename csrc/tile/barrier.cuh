@@ -19,13 +19,8 @@ __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
 // Whether the phase of this parity has completed; of a fresh barrier, the phase before its first (parity 1) has.
 __device__ __forceinline__ bool mbarrier_test(uint32_t barrier, uint32_t parity) {
   uint32_t done;
-#if __CUDA_ARCH__ >= 900
   asm volatile("{\n .reg .pred p;\n mbarrier.try_wait.parity.shared.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}"
                : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
-#else
-  asm volatile("{\n .reg .pred p;\n mbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}"
-               : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
-#endif
   return done;
 }
 

@@ -140,7 +140,7 @@ __device__ __forceinline__ int lane_worked_out_here() {
 }
 
 // A warp's products, (ROWS, COLS) floats in rows PITCH apart, to a part of D that lies inside the matrix, C of type CElement and
-// D of DElement: COLS / 8 lanes to a row, a 16-byte piece each. SHIFTED: whole pieces from each row's first multiple of eight
+// D of DElement: COLS / 8 lanes to a row, eight elements each. SHIFTED: whole pieces from each row's first multiple of eight
 // on, one fewer, and by element the eight that lie before and after them. All of a batch's C is in flight before any of it is
 // used: with a branch, or a store to D, which C may be, between two loads, each costs a latency of its own (16384x4096x128 on
 // an H200: 216 microseconds a load at a time, 128 in batches of eight).

@@ -9,7 +9,7 @@
 
 namespace tc {
 
-// 32 bits hold any tile number: a matrix of 2^36 elements, more than a GPU's memory, has 2^30 tiles of 64 rows at worst.
+// 32 bits hold any tile number: one row of 2^36 halves, of which B and D would take 256 GiB, has 2^30 tiles of 64 columns.
 struct TileIndex {
   int m, n;
 };
@@ -39,7 +39,8 @@ struct Schedule {
         size(tiles_m * tiles_n * call.splits) {
     // What the GPU holds at once is about as many rows high as columns wide: it then reads the least.
     const double at_once = double(call.device.num_sms) * call.tile.blocks_per_sm;
-    group = std::max(1, int(std::lround(std::sqrt(at_once * call.tile.tile_n / call.tile.tile_m))));
+    const int high = std::max(1, int(std::lround(std::sqrt(at_once * call.tile.tile_n / call.tile.tile_m))));
+    group = std::min(high, std::max(1, tiles_m));  // so that a group has no more tiles than there are
   }
 
   __device__ Share operator[](int work) const {

@@ -12,6 +12,11 @@ namespace tc {
 // Rows a fixed number of elements apart. A pitch above the row's length is padding that spreads a column over the banks.
 TC_HOST_DEVICE constexpr int padded_offset(int line, int col, int pitch) { return line * pitch + col; }
 
+constexpr int kSkew = 16;      // halves after each row of wmma_block's operands; WMMA needs a 32-byte multiple
+constexpr int kPadBytes = 16;  // by the WMMA rungs above it: eight rows of a fragment start in eight different bank groups
+constexpr int kSlabPad = 4;    // floats, by simt: rows stay 16-byte aligned, and the transposing stores spread
+constexpr int kRowPad = 8;     // floats, by epilogues: eight rows of an accumulator, stored as pairs, take different banks
+
 constexpr int kChunk = 16;  // bytes moved by one cp.async, one ldmatrix row, one vector access
 
 // XOR swizzle without padding: 16-byte chunk `chunk` of line `line` lies at the returned chunk of the same line, for lines of

@@ -39,10 +39,10 @@ inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t
 // Where the 16-byte chunk `chunk` of line `line` lies in a box, in bytes: chunk ^ line % 8, for lines of 128 bytes.
 __device__ __forceinline__ uint32_t box_offset(int line, int chunk) { return line * kBoxBytes + (chunk ^ (line & 7)) * 16; }
 
-// Copies the box at (x, y, z), elements from the map's innermost dimension out, to shared memory; `barrier` counts its bytes.
-__device__ __forceinline__ void tma_load(uint32_t smem, const CUtensorMap& map, uint32_t barrier, int x, int y, int z = 0) {
+// Copies the box at (x, y), elements from the map's innermost dimension out, to shared memory; `barrier` counts its bytes.
+__device__ __forceinline__ void tma_load(uint32_t smem, const CUtensorMap& map, uint32_t barrier, int x, int y) {
   asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
-               ::"r"(smem), "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z) : "memory");
+               ::"r"(smem), "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(0) : "memory");
 }
 
 // Copies a box to global memory, what of it lies inside the matrix. It belongs to this thread's next group of stores.

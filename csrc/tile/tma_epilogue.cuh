@@ -11,8 +11,8 @@ namespace tc {
 
 constexpr int kBoxRows = 64;  // of C and D: those of one wgmma
 
-// How a kernel reaches C and D: by TMA where it can; in 16-byte pieces where rows are contiguous but begin anywhere; otherwise
-// element by element, side by side. row: one row for all, as a 1-D bias is.
+// How a kernel reaches C and D: by TMA where it can; in 16-byte pieces where rows are contiguous but begin anywhere, if it has
+// the registers (BY_PIECES below); otherwise element by element, side by side. row: one row for all, as a 1-D bias is.
 enum class CPath : uint8_t { none, tma, row, pieces, elements };
 enum class DPath : uint8_t { tma, pieces, elements };
 

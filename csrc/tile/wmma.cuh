@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "epilogue.cuh"
+#include "swizzle.h"
 
 namespace tc {
 
@@ -41,7 +42,7 @@ template <typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS, int FRAGS_M, int
 struct WarpTile {
   using F = Fragments<T, A_K_CONTIGUOUS, B_K_CONTIGUOUS>;
   static constexpr int N = FRAGS_N * kFrag;
-  static constexpr int PITCH = N + 8;             // floats; the 8 spread an accumulator's rows over the banks
+  static constexpr int PITCH = N + kRowPad;       // floats
   static constexpr int STAGING = kFrag * PITCH;   // floats of shared memory that finish() asks for
   typename F::Accumulator acc[FRAGS_M][FRAGS_N];  // (FRAGS_M * 16, FRAGS_N * 16) over the warp
 

@@ -1,0 +1,244 @@
+"""What a sweep's figures say: the full table, README's summary, and two pictures.
+
+    python -m bench.report bench/results/NAME.json [--readme]
+
+Writes NAME.md, NAME-roofline.png and NAME-ratios.png beside the JSON (pictures need matplotlib); --readme replaces the summary
+between the markers in README.md.
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+from bench.timing import ROOT
+
+FORMS = {"full": "full C", "full fp32": "fp32 C and D", "bias": "1-D bias"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """What is computed: D (M, N) = A (M, K) B (K, N) and C, as the sweep names it."""
+
+    m: int
+    n: int
+    k: int
+    b: str  # row, or col for weight-major
+    dtype: str  # of A and B: float16, bfloat16, float32, or tf32 for float32 operands that may be rounded
+    c: str  # full, full fp32, or bias
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.m, self.n, self.k
+
+    @property
+    def halves(self) -> bool:
+        return self.dtype in ("float16", "bfloat16")
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.m * self.n * self.k
+
+    @property
+    def bytes(self) -> int:
+        """Of A, B, C and D, each moved once."""
+        size = 2 if self.halves else 4
+        c = self.n if self.c == "bias" else self.m * self.n
+        return size * (self.m * self.k + self.k * self.n) + (4 if self.c == "full fp32" else size) * (c + self.m * self.n)
+
+
+@dataclasses.dataclass(frozen=True)
+class Row(Problem):
+    """One problem's figures. Times in microseconds; spread is half the rounds' range over their median."""
+
+    kernel: str
+    error: float  # as a fraction of the bound of torch_addmm_tc/testing.py
+    tc: float
+    torch_addmm: float
+    mm: float
+    tc_spread: float
+    torch_addmm_spread: float
+    limit: float
+    regret: float | None = None
+    cublaslt: float | None = None  # its fastest algorithm's time
+
+    @property
+    def tflops(self) -> float:
+        return self.flops / self.tc * 1e-6
+
+    @property
+    def ratio(self) -> float:
+        return self.torch_addmm / self.tc
+
+    def figures(self) -> dict:
+        return dataclasses.asdict(self) | {"tflops": self.tflops, "ratio": self.ratio, "of_limit": self.limit / self.tc}
+
+    @classmethod
+    def of(cls, figures: dict) -> "Row":
+        return cls(**{field.name: figures[field.name] for field in dataclasses.fields(cls) if field.name in figures})
+
+
+def rows_of(result: dict) -> list[Row]:
+    return [Row.of(figures) for figures in result["rows"]]
+
+
+def geometric_mean(values) -> float:
+    values = list(values)
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
+
+
+def insert(name: str, text: str, readme: str) -> str:
+    """README with what stands between a name's markers replaced."""
+    begin, end = (f"<!-- {name}: {which} -->" for which in ("begin", "end"))
+    return readme[: readme.index(begin) + len(begin)] + "\n" + text + readme[readme.index(end) :]
+
+
+# ---- tables ----
+
+
+def table(result: dict) -> str:
+    """Every row as a markdown table, under a heading that says where it was measured."""
+    rows = rows_of(result)
+    lines = [f"{name}: {value}  " for name, value in result["record"].items()]
+    lines += [
+        "ceilings of this run: "
+        + ", ".join(f"{name} {v / 1e12:.0f} TFLOP/s" for name, v in result["ceilings"].items() if name != "bytes")
+        + f", copy {result['ceilings']['bytes'] / 1e12:.2f} TB/s",
+        "",
+        "Host microseconds per eager call: " + "; ".join(f"{k} {v:.1f}" for k, v in result["host"].items()),
+        "",
+        "| M, N, K | B | dtype | C | kernel | error/bound | us | TFLOP/s | vs torch | torch.addmm us | mm us "
+        "| cuBLASLt us | of limit | regret |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for r in rows:
+        lines.append(
+            f"| {r.m}, {r.n}, {r.k} | {r.b} | {r.dtype} | {r.c} | {r.kernel} | {r.error:.2f} | {r.tc:.1f} ±{r.tc_spread:.0%} "
+            f"| {r.tflops:.0f} | {r.ratio:.2f}x | {r.torch_addmm:.1f} ±{r.torch_addmm_spread:.0%} | {r.mm:.1f} "
+            f"| {'' if r.cublaslt is None else f'{r.cublaslt:.1f}'} | {r.limit / r.tc:.0%} "
+            f"| {'' if r.regret is None else f'{r.regret:.2f}'} |"
+        )
+    for c in dict.fromkeys(r.c for r in rows):
+        lines.append(f"\ngeometric mean vs torch.addmm, {c}: {geometric_mean(r.ratio for r in rows if r.c == c):.2f}x")
+    for c in dict.fromkeys(r.c for r in rows if r.cublaslt):
+        mean = geometric_mean(r.cublaslt / r.tc for r in rows if r.c == c and r.cublaslt)
+        lines.append(f"\ngeometric mean vs cuBLASLt's fastest algorithm, {c}: {mean:.2f}x")
+    regrets = [r.regret for r in rows if r.regret is not None]
+    if regrets:
+        lines.append(f"\ngeometric mean of the planner's regret: {geometric_mean(regrets):.3f}; worst {max(regrets):.2f}")
+    return "\n".join(lines) + "\n"
+
+
+def summary(result: dict) -> str:
+    """README's part: every shape once, means over all 16-bit rows, and each shape that is slower somewhere."""
+    rows = rows_of(result)
+    halves = [r for r in rows if r.halves]
+    lines = ["| M, N, K | " + " | ".join(FORMS.values()) + " |", "|---|" + "---|" * len(FORMS)]
+    for shape in dict.fromkeys(r.shape for r in halves):
+        plain = {r.c: r for r in halves if (r.shape, r.dtype, r.b) == (shape, "float16", "row")}
+        cells = [f"{plain[c].tflops:.0f} TFLOP/s, {plain[c].ratio:.2f}x" for c in FORMS]
+        lines.append(f"| {', '.join(map(str, shape))} | " + " | ".join(cells) + " |")
+    groups = {
+        "geometric mean, all shapes": halves,
+        "N and K multiples of 8": [r for r in halves if r.n % 8 == r.k % 8 == 0],
+        "the others": [r for r in halves if r.n % 8 or r.k % 8],
+    }
+    for name, group in groups.items():
+        means = (geometric_mean(r.ratio for r in group if r.c == c) for c in FORMS)
+        lines.append(f"| *{name}* | " + " | ".join(f"{mean:.2f}x" for mean in means) + " |")
+    counts = (f"{sum(r.ratio < 1 for r in halves if r.c == c)} of {sum(r.c == c for r in halves)}" for c in FORMS)
+    lines.append("| *rows slower than torch.addmm* | " + " | ".join(counts) + " |")
+    worst = {}
+    for r in sorted(rows, key=lambda r: r.ratio):
+        if r.ratio < 1:
+            name = ("" if r.halves else f"{r.dtype} operands, ") + FORMS[r.c]
+            worst.setdefault(name, {}).setdefault("x".join(map(str, r.shape)), r.ratio)
+    listed = (f"{name}: " + ", ".join(f"{s} {q:.2f}x" for s, q in shapes.items()) for name, shapes in worst.items())
+    r, host = result["record"], result["host"]
+    lines += [
+        "",
+        f"TFLOP/s and speed over torch.addmm: fp16, row-major B, alpha = beta = 0.5 (bias: 1); {r['device']}, torch "
+        f"{r['torch']}, commit {r['commit']}. Means and counts are over fp16 and bf16, row- and weight-major B.",
+        "",
+        f"Slower than torch.addmm in some dtype and layout, the worst of each shape: {'; '.join(listed) or 'none'}.",
+        "",
+        "| host microseconds of an eager call | full C | 1-D bias | full C, grad mode on | 1-D bias, grad mode on |",
+        "|---|---|---|---|---|",
+    ]
+    for call in ("torch.addmm", "torch.ops.tc.addmm", "torch_addmm_tc.addmm"):
+        names = (f"{call}, {c}{grad}" for grad in ("", ", grad mode on") for c in ("full C", "bias"))
+        lines.append(f"| {call} | " + " | ".join(f"{host[name]:.1f}" if name in host else "" for name in names) + " |")
+    return "\n".join(lines) + "\n"
+
+
+# ---- pictures ----
+
+
+def roofline(result: dict):
+    """TFLOP/s over FLOPs per byte: this package's fp16 rows (filled) and torch.addmm's (open)."""
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
+    peak, bandwidth = result["ceilings"]["float16"] / 1e12, result["ceilings"]["bytes"] / 1e12
+    rows = [r for r in rows_of(result) if r.dtype == "float16"]
+    for (form, label), colour in zip(FORMS.items(), ("tab:blue", "tab:orange", "tab:green")):
+        chosen = [r for r in rows if r.c == form]
+        intensity, ours = [r.flops / r.bytes for r in chosen], [r.tflops for r in chosen]
+        theirs = [r.tflops / r.ratio for r in chosen]
+        axes.vlines(intensity, theirs, ours, color=colour, linewidth=0.6)
+        axes.scatter(intensity, theirs, facecolors="none", edgecolors=colour, s=18, label=f"torch.addmm, {label}")
+        axes.scatter(intensity, ours, color=colour, s=18, label=f"torch.ops.tc.addmm, {label}")
+    left, right = min(r.flops / r.bytes for r in rows) / 1.5, 8000
+    axes.plot([left, peak / bandwidth, right], [left * bandwidth, peak, peak], color="black", linewidth=1)
+    axes.annotate(f"copy: {bandwidth:.2f} TB/s", (left * 1.6, left * bandwidth * 2.6), rotation=38, fontsize="small")
+    axes.annotate(f"{peak:.0f} TFLOP/s", (peak / bandwidth * 1.2, peak * 1.08), fontsize="small")
+    axes.set(xscale="log", yscale="log", xlabel="FLOPs per byte, each matrix moved once", ylabel="TFLOP/s")
+    axes.set_title("fp16 rows of the sweep, {device}, commit {commit}".format_map(result["record"]), fontsize="medium")
+    axes.legend(fontsize="x-small", loc="lower right")
+    return figure
+
+
+def ratios(result: dict):
+    """torch.addmm's time over this package's: a panel for each form of C, a line for each shape."""
+    from matplotlib import pyplot
+
+    halves = [r for r in rows_of(result) if r.halves]
+    shapes = list(dict.fromkeys(r.shape for r in halves))[::-1]
+    figure, panels = pyplot.subplots(1, len(FORMS), figsize=(11, 5), sharey=True, sharex=True, layout="constrained")
+    dtypes, orders = (("float16", "o"), ("bfloat16", "s")), (("row", "tab:blue"), ("col", "tab:orange"))
+    kinds = [(dtype, b, marker, colour) for dtype, marker in dtypes for b, colour in orders]
+    for axes, (form, label) in zip(panels, FORMS.items()):
+        for dtype, b, marker, colour in kinds:
+            chosen = [r for r in halves if (r.c, r.dtype, r.b) == (form, dtype, b)]
+            at = [shapes.index(r.shape) for r in chosen]
+            name = f"{dtype}, B {'row' if b == 'row' else 'weight'}-major"
+            axes.scatter([r.ratio for r in chosen], at, color=colour, marker=marker, s=16, label=name)
+        axes.axvline(1, color="black", linewidth=1)
+        axes.set(xscale="log", title=label)
+        axes.set_xticks([0.5, 0.75, 1, 1.5, 2, 3, 4], ["0.5", "0.75", "1", "1.5", "2", "3", "4"])
+        axes.minorticks_off()
+        axes.grid(linewidth=0.3)
+    panels[0].set_yticks(range(len(shapes)), [" x ".join(map(str, shape)) for shape in shapes])
+    panels[1].set_xlabel("times as fast as torch.addmm")
+    figure.legend(*axes.get_legend_handles_labels(), fontsize="small", ncols=len(kinds), loc="outside lower center")
+    figure.suptitle("{device}, torch {torch}, commit {commit}".format_map(result["record"]))
+    return figure
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__.split("\n")[0])
+    parser.add_argument("json", type=Path, help="what bench.sweep wrote")
+    parser.add_argument("--readme", action="store_true", help="put the summary into README.md")
+    options = parser.parse_args()
+    result = json.loads(options.json.read_text())
+    options.json.with_suffix(".md").write_text(table(result))
+    for name, draw in (("roofline", roofline), ("ratios", ratios)):
+        draw(result).savefig(options.json.with_name(f"{options.json.stem}-{name}.png"), dpi=120)
+    if options.readme:
+        readme = ROOT / "README.md"
+        readme.write_text(insert("sweep", summary(result), readme.read_text()))
+
+
+if __name__ == "__main__":
+    main()
