@@ -10,8 +10,8 @@
 // Run:   python -m bench.sweep --kernel simt
 #include "../gemm/instances.h"
 #include "../tile/copy.cuh"
+#include "../tile/dispatch.h"
 #include "../tile/epilogue.cuh"
-#include "../tile/launch.h"
 
 namespace tc {
 namespace {
@@ -94,23 +94,17 @@ __global__ __launch_bounds__(THREADS, kSimt[0].blocks_per_sm) void simt(const Pr
   }
 }
 
-template <typename T>
-Status launch_dtype(const Launch& call) {
-  const Problem& p = call.problem;
-  const int packed = W * sizeof(T);
-  return launch<simt<T>>(call, p, wide_accesses(p),
-                         order_of(p.a) != Order::strided && alignment(p.a, p.m, p.k) >= packed,
-                         order_of(p.b) != Order::strided && alignment(p.b, p.k, p.n) >= packed);
-}
-
 }  // namespace
 
 Status launch_simt(const Launch& call) {
-  switch (call.problem.a.dtype) {
-    case DType::f16: return launch_dtype<__half>(call);
-    case DType::bf16: return launch_dtype<__nv_bfloat16>(call);
-    default: return launch_dtype<float>(call);
-  }
+  const Problem& p = call.problem;
+  return with_dtype(p, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const int packed = W * sizeof(T);
+    return launch<simt<T>>(call, p, wide_accesses(p),
+                           order_of(p.a) != Order::strided && alignment(p.a, p.m, p.k) >= packed,
+                           order_of(p.b) != Order::strided && alignment(p.b, p.k, p.n) >= packed);
+  });
 }
 
 }  // namespace tc

@@ -11,7 +11,7 @@
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o wmma_naive.cubin csrc/kernels/02_wmma_naive.cu
 // Run:   python -m bench.sweep --kernel wmma_naive
 #include "../gemm/instances.h"
-#include "../tile/launch.h"
+#include "../tile/dispatch.h"
 #include "../tile/operand.cuh"
 #include "../tile/wmma.cuh"
 
@@ -82,22 +82,16 @@ __global__ __launch_bounds__(THREADS, kWmmaNaive[0].blocks_per_sm) void wmma_nai
   }
 }
 
-template <typename T>
-Status launch_dtype(const Launch& call) {
-  const Problem& p = call.problem;
-  const Wide wide = wide_accesses(p);
-  const bool a_in_place = readable_in_place(p.a), b_in_place = readable_in_place(p.b);
-  const bool a = order_of(p.a) == Order::row_major, b = order_of(p.b) == Order::col_major;
-  if (a && b) return launch<wmma_naive<T, true, true>>(call, p, wide, a_in_place, b_in_place);
-  if (a) return launch<wmma_naive<T, true, false>>(call, p, wide, a_in_place, b_in_place);
-  if (b) return launch<wmma_naive<T, false, true>>(call, p, wide, a_in_place, b_in_place);
-  return launch<wmma_naive<T, false, false>>(call, p, wide, a_in_place, b_in_place);
-}
-
 }  // namespace
 
 Status launch_wmma_naive(const Launch& call) {
-  return call.problem.a.dtype == DType::f16 ? launch_dtype<__half>(call) : launch_dtype<__nv_bfloat16>(call);
+  const Problem& p = call.problem;
+  return with_halves(p, [&](auto type) {
+    return with_layouts(p, [&](auto a_k, auto b_k) {
+      constexpr auto kernel = wmma_naive<typename decltype(type)::type, a_k, b_k>;
+      return launch<kernel>(call, p, wide_accesses(p), readable_in_place(p.a), readable_in_place(p.b));
+    });
+  });
 }
 
 }  // namespace tc

@@ -13,7 +13,7 @@
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o wmma_block.cubin csrc/kernels/03_wmma_block.cu
 // Run:   python -m bench.sweep --kernel wmma_block
 #include "../gemm/instances.h"
-#include "../tile/launch.h"
+#include "../tile/dispatch.h"
 #include "../tile/operand.cuh"
 #include "../tile/wmma.cuh"
 
@@ -63,24 +63,18 @@ __global__ __launch_bounds__(THREADS, kWmmaBlock[I].blocks_per_sm) void wmma_blo
   }
 }
 
-template <int I, typename T>
-Status launch_instance(const Launch& call) {
-  const Problem& p = call.problem;
-  const Wide wide = wide_accesses(p);
-  const bool a = order_of(p.a) == Order::row_major, b = order_of(p.b) == Order::col_major;
-  if (a && b) return launch<wmma_block<I, T, true, true>>(call, p, wide);
-  if (a) return launch<wmma_block<I, T, true, false>>(call, p, wide);
-  if (b) return launch<wmma_block<I, T, false, true>>(call, p, wide);
-  return launch<wmma_block<I, T, false, false>>(call, p, wide);
-}
-
 }  // namespace
 
 Status launch_wmma_block(const Launch& call) {
-  const bool f16 = call.problem.a.dtype == DType::f16;
-  if (&call.tile == &kWmmaBlock[0])
-    return f16 ? launch_instance<0, __half>(call) : launch_instance<0, __nv_bfloat16>(call);
-  return f16 ? launch_instance<1, __half>(call) : launch_instance<1, __nv_bfloat16>(call);
+  const Problem& p = call.problem;
+  return with_instance(call, kWmmaBlock, [&](auto index) {
+    return with_halves(p, [&](auto type) {
+      return with_layouts(p, [&](auto a_k, auto b_k) {
+        constexpr auto kernel = wmma_block<decltype(index)::value, typename decltype(type)::type, a_k, b_k>;
+        return launch<kernel>(call, p, wide_accesses(p));
+      });
+    });
+  });
 }
 
 }  // namespace tc

@@ -12,7 +12,7 @@
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o wmma_dbuf.cubin csrc/kernels/04_wmma_double_buffer.cu
 // Run:   python -m bench.sweep --kernel wmma_double_buffer
 #include "../gemm/instances.h"
-#include "../tile/launch.h"
+#include "../tile/dispatch.h"
 #include "../tile/operand.cuh"
 #include "../tile/scheduler.cuh"
 #include "../tile/wmma.cuh"
@@ -82,21 +82,16 @@ __global__ __launch_bounds__(THREADS, kWmmaDoubleBuffer[0].blocks_per_sm) void w
   }
 }
 
-template <typename T>
-Status launch_dtype(const Launch& call) {
-  const Problem& p = call.problem;
-  const Wide wide = wide_accesses(p);
-  const bool a = order_of(p.a) == Order::row_major, b = order_of(p.b) == Order::col_major;
-  if (a && b) return launch<wmma_double_buffer<T, true, true>>(call, p, wide);
-  if (a) return launch<wmma_double_buffer<T, true, false>>(call, p, wide);
-  if (b) return launch<wmma_double_buffer<T, false, true>>(call, p, wide);
-  return launch<wmma_double_buffer<T, false, false>>(call, p, wide);
-}
-
 }  // namespace
 
 Status launch_wmma_double_buffer(const Launch& call) {
-  return call.problem.a.dtype == DType::f16 ? launch_dtype<__half>(call) : launch_dtype<__nv_bfloat16>(call);
+  const Problem& p = call.problem;
+  return with_halves(p, [&](auto type) {
+    return with_layouts(p, [&](auto a_k, auto b_k) {
+      constexpr auto kernel = wmma_double_buffer<typename decltype(type)::type, a_k, b_k>;
+      return launch<kernel>(call, p, wide_accesses(p));
+    });
+  });
 }
 
 }  // namespace tc

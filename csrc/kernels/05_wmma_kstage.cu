@@ -12,10 +12,8 @@
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o wmma_kstage.cubin csrc/kernels/05_wmma_kstage.cu
 // Run:   python -m bench.sweep --kernel wmma_kstage
-#include <iterator>
-
 #include "../gemm/instances.h"
-#include "../tile/launch.h"
+#include "../tile/dispatch.h"
 #include "../tile/operand.cuh"
 #include "../tile/scheduler.cuh"
 #include "../tile/wmma.cuh"
@@ -84,37 +82,18 @@ __global__ __launch_bounds__(THREADS, 1) void wmma_kstage(const Problem p, const
   }
 }
 
-template <int I, typename T>
-Status launch_dtype(const Launch& call) {
-  const Problem& p = call.problem;
-  const Wide wide = wide_accesses(p);
-  const bool a = order_of(p.a) == Order::row_major, b = order_of(p.b) == Order::col_major;
-  if (a && b) return launch<wmma_kstage<I, T, true, true>>(call, p, wide);
-  if (a) return launch<wmma_kstage<I, T, true, false>>(call, p, wide);
-  if (b) return launch<wmma_kstage<I, T, false, true>>(call, p, wide);
-  return launch<wmma_kstage<I, T, false, false>>(call, p, wide);
-}
-
-template <int I>
-Status launch_instance(const Launch& call) {
-  switch (call.problem.a.dtype) {
-    case DType::f16: return launch_dtype<I, __half>(call);
-    case DType::bf16: return launch_dtype<I, __nv_bfloat16>(call);
-    default: return launch_dtype<I, float>(call);
-  }
-}
-
 }  // namespace
 
 Status launch_wmma_kstage(const Launch& call) {
-  static_assert(std::size(kWmmaKstage) == 5);
-  switch (&call.tile - kWmmaKstage) {
-    case 0: return launch_instance<0>(call);
-    case 1: return launch_instance<1>(call);
-    case 2: return launch_instance<2>(call);
-    case 3: return launch_instance<3>(call);
-    default: return launch_instance<4>(call);
-  }
+  const Problem& p = call.problem;
+  return with_instance(call, kWmmaKstage, [&](auto index) {
+    return with_dtype(p, [&](auto type) {
+      return with_layouts(p, [&](auto a_k, auto b_k) {
+        constexpr auto kernel = wmma_kstage<decltype(index)::value, typename decltype(type)::type, a_k, b_k>;
+        return launch<kernel>(call, p, wide_accesses(p));
+      });
+    });
+  });
 }
 
 }  // namespace tc

@@ -15,12 +15,9 @@
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o mma_swizzle.cubin csrc/kernels/06_mma_swizzle.cu
 // Run:   python -m bench.sweep --kernel mma_swizzle
-#include <iterator>
-#include <utility>
-
 #include "../gemm/instances.h"
+#include "../tile/dispatch.h"
 #include "../tile/epilogue.cuh"
-#include "../tile/launch.h"
 #include "../tile/scheduler.cuh"
 #include "../tile/swizzled_tile.cuh"
 
@@ -197,45 +194,22 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
   }
 }
 
-template <int I, typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
-Status launch_layout(const Launch& call) {
-  constexpr auto kernel = mma_swizzle<I, T, A_K_CONTIGUOUS, B_K_CONTIGUOUS>;
-  const Schedule schedule(call, call.tile.tile_k * 2 / int(sizeof(T)));
-  return launch<kernel, kOverlaps<I>>(call, call.problem, wide_accesses(call.problem), schedule);
-}
-
-template <int I, typename T>
-Status launch_instance(const Launch& call) {
-  if constexpr (sizeof(T) == 4) return launch_layout<I, T, true, true>(call);
-  else {
-    const bool a = order_of(call.problem.a) == Order::row_major, b = order_of(call.problem.b) == Order::col_major;
-    if (a && b) return launch_layout<I, T, true, true>(call);
-    if (a) return launch_layout<I, T, true, false>(call);
-    if (b) return launch_layout<I, T, false, true>(call);
-    return launch_layout<I, T, false, false>(call);
-  }
-}
-
-template <int... I>
-Status launch_any(const Launch& call, std::integer_sequence<int, I...>) {
-  Status status = status_of(cudaErrorNotSupported, "mma_swizzle with an unknown instance");
-  const auto attempt = [&](auto index) {
-    constexpr int i = decltype(index)::value;
-    if (&call.tile != &kMmaSwizzle[i]) return;
-    switch (call.problem.a.dtype) {
-      case DType::f16: status = launch_instance<i, __half>(call); break;
-      case DType::bf16: status = launch_instance<i, __nv_bfloat16>(call); break;
-      case DType::f32: status = launch_instance<i, float>(call); break;
-    }
-  };
-  (attempt(std::integral_constant<int, I>()), ...);
-  return status;
-}
-
 }  // namespace
 
 Status launch_mma_swizzle(const Launch& call) {
-  return launch_any(call, std::make_integer_sequence<int, std::size(kMmaSwizzle)>());
+  const Problem& p = call.problem;
+  return with_instance(call, kMmaSwizzle, [&](auto index) {
+    return with_dtype(p, [&](auto type) {
+      using T = typename decltype(type)::type;
+      const Schedule schedule(call, call.tile.tile_k * 2 / int(sizeof(T)));
+      const auto launch_layout = [&](auto a_k, auto b_k) {
+        constexpr int I = decltype(index)::value;
+        return launch<mma_swizzle<I, T, a_k, b_k>, kOverlaps<I>>(call, p, wide_accesses(p), schedule);
+      };
+      if constexpr (sizeof(T) == 4) return launch_layout(std::true_type(), std::true_type());
+      else return with_layouts(p, launch_layout);
+    });
+  });
 }
 
 }  // namespace tc

@@ -11,10 +11,8 @@
 //
 // Build: nvcc -std=c++17 -O3 -gencode=arch=compute_90a,code=sm_90a -Xptxas=-v -cubin -o wgmma.cubin csrc/kernels/07_wgmma_tma.cu
 // Run:   python -m bench.sweep --kernel wgmma_tma
-#include <iterator>
-#include <utility>
-
 #include "../gemm/instances.h"
+#include "../tile/dispatch.h"
 #include "../tile/scheduler.cuh"
 #include "../tile/tma_epilogue.cuh"
 #include "../tile/wgmma.cuh"
@@ -155,17 +153,19 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
 #endif
 }
 
-template <int I, typename T>
-Status launch_instance(const Launch& call) {
+}  // namespace
+
+Status launch_wgmma_tma(const Launch& call) {
   const Problem& p = call.problem;
   const Instance& tile = call.tile;
-  const bool a_k = order_of(p.a) == Order::row_major, b_k = order_of(p.b) == Order::col_major;
   Operands operands = {};
   if (p.k > 0) {
-    const Status a = a_k ? make_tensor_map(operands.a, p.a.data, p.a.dtype, p.m, p.k, p.a.row, tile.tile_m)
+    const Status a = order_of(p.a) == Order::row_major
+                         ? make_tensor_map(operands.a, p.a.data, p.a.dtype, p.m, p.k, p.a.row, tile.tile_m)
                          : make_tensor_map(operands.a, p.a.data, p.a.dtype, p.k, p.m, p.a.col, 64);
     if (!a.ok()) return a;
-    const Status b = b_k ? make_tensor_map(operands.b, p.b.data, p.b.dtype, p.n, p.k, p.b.col, tile.tile_n)
+    const Status b = order_of(p.b) == Order::col_major
+                         ? make_tensor_map(operands.b, p.b.data, p.b.dtype, p.n, p.k, p.b.col, tile.tile_n)
                          : make_tensor_map(operands.b, p.b.data, p.b.dtype, p.k, p.n, p.b.row, 64);
     if (!b.ok()) return b;
   }
@@ -173,33 +173,15 @@ Status launch_instance(const Launch& call) {
   const Status status = make_tma_paths(paths, p, call.splits);
   if (!status.ok()) return status;
   const Schedule schedule(call, tile.tile_k);
-  constexpr bool OVERLAPS = kWgmmaTma[I].blocks_per_sm == 1;
-  if (a_k && b_k) return launch<wgmma_tma<I, T, true, true>, OVERLAPS>(call, p, schedule, operands, paths);
-  if (a_k) return launch<wgmma_tma<I, T, true, false>, OVERLAPS>(call, p, schedule, operands, paths);
-  if (b_k) return launch<wgmma_tma<I, T, false, true>, OVERLAPS>(call, p, schedule, operands, paths);
-  return launch<wgmma_tma<I, T, false, false>, OVERLAPS>(call, p, schedule, operands, paths);
-}
-
-template <int... I>
-Status launch_any(const Launch& call, std::integer_sequence<int, I...>) {
-  Status status = status_of(cudaErrorNotSupported, "wgmma_tma with fp32 operands");  // which the planner never asks for
-  const auto attempt = [&](auto index) {
-    constexpr int i = decltype(index)::value;
-    if (&call.tile != &kWgmmaTma[i]) return;
-    switch (call.problem.a.dtype) {
-      case DType::f16: status = launch_instance<i, __half>(call); break;
-      case DType::bf16: status = launch_instance<i, __nv_bfloat16>(call); break;
-      case DType::f32: break;
-    }
-  };
-  (attempt(std::integral_constant<int, I>()), ...);
-  return status;
-}
-
-}  // namespace
-
-Status launch_wgmma_tma(const Launch& call) {
-  return launch_any(call, std::make_integer_sequence<int, std::size(kWgmmaTma)>());
+  return with_instance(call, kWgmmaTma, [&](auto index) {
+    return with_halves(p, [&](auto type) {
+      return with_layouts(p, [&](auto a_k, auto b_k) {
+        constexpr int I = decltype(index)::value;
+        constexpr auto kernel = wgmma_tma<I, typename decltype(type)::type, a_k, b_k>;
+        return launch<kernel, kWgmmaTma[I].blocks_per_sm == 1>(call, p, schedule, operands, paths);
+      });
+    });
+  });
 }
 
 }  // namespace tc
