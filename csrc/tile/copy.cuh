@@ -56,9 +56,9 @@ __device__ __forceinline__ uint4 cut(uint4 x, int count) {
 }
 
 // 16 bytes of a matrix from any even address: the one or two aligned words that they touch, put together only once they are
-// asked for, so that many can be under way. A word may reach past its line but not past the matrix, where nothing need be
-// mapped: chunks at the matrix's ends are read by element. What it reads of its neighbours, which another block may be writing where
-// C is D, is shifted out.
+// asked for, so that many can be under way. What they hold of its neighbours, which another block may be writing where C is D, is
+// shifted out. A word may reach past its line but not past the matrix, where nothing need be mapped: chunks at the matrix's ends
+// are read by element.
 struct ShiftedChunk {
   uint4 lo, hi;
   int count;  // bytes that exist, the others become zeros
