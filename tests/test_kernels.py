@@ -169,3 +169,18 @@ def test_fp32_is_never_tf32():
         assert reference(*args).error(tc.addmm(*args)) <= 1
     finally:
         torch.set_float32_matmul_precision(previous)
+
+
+@pytest.mark.parametrize(
+    "dtype, kernel", [(torch.float16, k["name"]) for k in tc.kernels()] + [(torch.float32, "simt")], ids=str
+)
+def test_more_than_two_to_the_31_elements(dtype, kernel):
+    """D and C have 2^31 + elements; checked on the last rows and columns, where a 32-bit index has wrapped."""
+    case = Case(2**16 + 3, 2**15 + 5, 24, dtype, alpha=2)
+    _, a, b = Case(case.m, case.n, case.k, dtype, broadcast="()").inputs("cuda")
+    c, out = torch.zeros(case.m, case.n, dtype=dtype, device="cuda"), torch.empty(case.m, case.n, dtype=dtype, device="cuda")
+    c[-64:, -64:] = matrix("row", 64, 64, dtype, "cuda")
+    run(kernel, case, (c, a, b), out)
+    for rows, cols in ((slice(-64, None), slice(-64, None)), (slice(0, 64), slice(0, 64)), (slice(-64, None), slice(0, 64))):
+        expected = reference(c[rows, cols], a[rows], b[:, cols], **case.scalars)
+        assert expected.error(out[rows, cols]) <= 1
