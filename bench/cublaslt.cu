@@ -50,6 +50,8 @@ extern "C" void* create(int64_t m, int64_t n, int64_t k, int weight_major, int t
   if (!ok(cublasLtMatmulPreferenceCreate(&preference))) return nullptr;
   cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes,
                                        sizeof(workspace_bytes));
+  const uint32_t in_fp32 = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;  // a split K's parts are added in fp32, as this package does
+  cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &in_fp32, sizeof(in_fp32));
   matmul->found.resize(wanted);
   const bool asked = ok(cublasLtMatmulAlgoGetHeuristic(matmul->handle, matmul->operation, matmul->left, matmul->right,
                                                        matmul->result, matmul->result, preference, wanted,

@@ -7,8 +7,8 @@ import torch
 
 from torch_addmm_tc.planning import H200, Candidate, Gpu, Plan, plan
 
-# An H200's limits: what a loop of each tensor-core instruction alone and a copy reached on one (bench/ceilings.cu,
-# bench/timing.py), and fp32 on CUDA cores by NVIDIA's data sheet.
+# An H200's limits: the most that was measured on one of each tensor-core instruction alone and of a copy (bench/ceilings.cu
+# measures them again), and fp32 on CUDA cores by NVIDIA's data sheet.
 WGMMA, MMA, FP32 = ("wgmma", 828e12), ("mma.sync", 620e12), ("fp32", 67e12)
 BYTES_PER_SECOND = 4.2e12
 
