@@ -47,10 +47,8 @@ def main() -> int:
             expected = reference(*args, **case.scalars, out_dtype=case.out_dtype, tf32=case.tf32)
             on_gpu = [on_device(x) for x in args]
             for i in range(len(kernel["instances"])):
-                name, out = (
-                    f"{kernel['name']}/{i}",
-                    torch.full((case.m, case.n), math.nan, dtype=case.out_dtype or case.dtype).cuda(),
-                )
+                name = f"{kernel['name']}/{i}"
+                out = torch.full((case.m, case.n), math.nan, dtype=case.out_dtype or case.dtype).cuda()
                 torch.ops.tc.addmm_by_kernel_out(*on_gpu, **flags, kernel=name, out=out)
                 error = expected.error(out.cpu())
                 count += 1

@@ -1,4 +1,4 @@
-"""The build: kernels compile without spills, and a machine that lacks something is told what to install."""
+"""The build: kernels compile to their instructions without spills; a machine that lacks something is told what to install."""
 
 import functools
 import importlib.util
@@ -148,7 +148,7 @@ def test_cuda_home_without_nvcc(tmp_path):
 
 
 def test_no_nvcc_builds_for_the_cpu_and_says_how_to_get_more(tmp_path):
-    """No CUDA_HOME, no pip toolkit and no nvcc on PATH: the extension has the C++ sources only."""
+    """No CUDA_HOME, no pip toolkit and no nvcc on PATH."""
     for tool in ("c++", "g++", "gcc", "ninja"):
         if found := shutil.which(tool):
             (tmp_path / tool).symlink_to(found)
