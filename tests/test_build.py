@@ -17,23 +17,28 @@ import torch_addmm_tc as tc
 ROOT = Path(__file__).parent.parent
 SETUP = runpy.run_path(str(ROOT / "setup.py"), run_name="setup_functions")
 KERNELS = sorted((ROOT / "csrc/kernels").glob("*.cu"))
+NVIDIA = [Path(x) / "cu13" for x in getattr(importlib.util.find_spec("nvidia"), "submodule_search_locations", ())]  # pip's
 ARCHITECTURES = ("arch=compute_80,code=sm_80", "arch=compute_90a,code=sm_90a")
 
 
 @pytest.fixture(scope="module")
-def cubin(tmp_path_factory):
-    """cubin(kernel, architecture): the compiled file and what the compiler said, each compiled once."""
+def nvcc():
     toolkit = SETUP["find_toolkit"]("13")
     if toolkit is None:
         pytest.skip("needs nvcc")
+    return toolkit / "bin" / "nvcc"
+
+
+@pytest.fixture(scope="module")
+def cubin(nvcc, tmp_path_factory):
+    """cubin(kernel, architecture): the compiled file and what the compiler said, each compiled once."""
     folder = tmp_path_factory.mktemp("cubins")
 
     @functools.cache
     def compiled(kernel, architecture):
         target = folder / f"{kernel.stem}-{architecture.split('sm_')[1]}.cubin"
         options = ["-std=c++17", "-O3", f"-gencode={architecture}", "-Xptxas=-v", "-cubin"]
-        command = [toolkit / "bin" / "nvcc", *options, "-o", target, kernel]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run([nvcc, *options, "-o", target, kernel], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return target, done.stdout + done.stderr
 
@@ -58,11 +63,8 @@ def test_kernels_compile_without_torch_local_memory_or_serialised_wgmma(cubin, k
     + [("07_wgmma_tma", ARCHITECTURES[1], ("HGMMA", "UTMALDG", "UTMASTG"))],
 )
 def test_every_function_uses_the_instructions_it_is_about(cubin, name, architecture, instructions):
-    spec = importlib.util.find_spec("nvidia")
-    folders = [os.environ["PATH"], *(f"{folder}/cu13/bin" for folder in (spec.submodule_search_locations if spec else ()))]
-    nvdisasm = shutil.which("nvdisasm", path=os.pathsep.join(folders))
-    if nvdisasm is None:
-        pytest.skip("needs nvdisasm: pip install nvidia-cuda-nvdisasm")
+    nvdisasm = shutil.which("nvdisasm", path=os.pathsep.join([os.environ["PATH"], *(f"{home}/bin" for home in NVIDIA)]))
+    assert nvdisasm, "pip install nvidia-cuda-nvdisasm, which the extra 'test' asks for"
     kernel = next(path for path in KERNELS if path.stem == name)
     sass = subprocess.run([nvdisasm, "-c", cubin(kernel, architecture)[0]], capture_output=True, text=True, check=True).stdout
     functions = re.split(r"^\t\.section\t\.text\.", sass, flags=re.MULTILINE)[1:]
@@ -74,19 +76,15 @@ def test_every_function_uses_the_instructions_it_is_about(cubin, name, architect
 
 
 @pytest.mark.parametrize("source", sorted((ROOT / "bench").glob("*.cu")), ids=lambda path: path.stem)
-def test_the_benchmarks_own_kernels_compile(source, tmp_path):
-    """For the GPUs that bench/compile.py may find; cublaslt.cu where torch brings cuBLASLt's header."""
-    toolkit = SETUP["find_toolkit"]("13")
-    if toolkit is None:
-        pytest.skip("needs nvcc")
-    spec = importlib.util.find_spec("nvidia")
-    headers = [f"{folder}/cu13/include" for folder in (spec.submodule_search_locations if spec else ())]
-    if source.stem == "cublaslt" and not any(Path(folder, "cublasLt.h").exists() for folder in headers):
-        pytest.skip("needs cublasLt.h, which a CUDA build of torch brings")
+def test_the_benchmarks_own_kernels_compile(nvcc, source, tmp_path):
+    include = []
+    if source.stem == "cublaslt":
+        include = [f"-I{home}/include" for home in NVIDIA if (home / "include" / "cublasLt.h").exists()]
+        if not include:
+            pytest.skip("needs cublasLt.h, which a CUDA build of torch brings")
     for gpu in ("80", "90a"):
         arch = f"-gencode=arch=compute_{gpu},code=sm_{gpu}"
-        include = [f"-I{folder}" for folder in headers if source.stem == "cublaslt"]
-        command = [toolkit / "bin" / "nvcc", "-std=c++17", "-O3", arch, "-c", "-o", tmp_path / "out.o", source, *include]
+        command = [nvcc, "-std=c++17", "-O3", arch, "-c", "-o", tmp_path / "out.o", source, *include]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0 and not re.search(r"C75\d\d", done.stderr), done.stderr
 

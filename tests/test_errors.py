@@ -86,8 +86,9 @@ def test_the_same_words_with_out_and_from_plan(device, make):
         with pytest.raises(RuntimeError) as raised:
             tc.addmm(*args, out=out)
     assert words(raised) == words(expected)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError) as planned:
         tc.plan(*args)
+    assert words(planned).replace("torch.float16", "Half").replace("torch.float32", "Float") == words(expected)
 
 
 def test_a_scalar_operand_with_out(device):
