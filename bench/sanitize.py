@@ -1,7 +1,7 @@
 """Every instance of every kernel on awkward shapes, for compute-sanitizer: nothing else runs on the GPU.
 
     compute-sanitizer --tool racecheck python -m bench.sanitize        (or memcheck, synccheck, initcheck)
-    ... python -m bench.sanitize --grid [--kernel NAME]                the tests' whole case grid instead, for minutes
+    ... python -m bench.sanitize --grid [--kernel NAME] [--part I/N]   the tests' whole case grid instead, for minutes
 
 Inputs are made and results checked on the CPU, so that the tool's time goes into this package's kernels alone. Exits with 1 if
 a result is outside its error bound.
@@ -36,13 +36,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.sanitize", description=__doc__.split("\n")[0])
     parser.add_argument("--grid", action="store_true", help="the tests' whole case grid")
     parser.add_argument("--kernel", help="only this one")
+    parser.add_argument("--part", default="0/1", help="I/N: every Nth case from the Ith, so that N processes share the grid")
     options = parser.parse_args()
+    part, parts = map(int, options.part.split("/"))
     wrong = count = 0
     for kernel in tc.kernels():
         if options.kernel not in (None, kernel["name"]):
             continue
         chosen = [c for c in CASES if not (kernel["contiguous_operands"] and "strided" in (c.a, c.b))]
-        for case in kernel_grid(kernel) if options.grid else chosen:
+        for case in (kernel_grid(kernel) if options.grid else chosen)[part::parts]:
             args, flags = case.inputs("cpu"), {**case.scalars, "allow_tf32": case.tf32}
             expected = reference(*args, **case.scalars, out_dtype=case.out_dtype, tf32=case.tf32)
             on_gpu = [on_device(x) for x in args]
