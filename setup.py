@@ -25,6 +25,7 @@ CUDA_SOURCES = [
     "csrc/kernels/05_wmma_kstage.cu",
     "csrc/kernels/06_mma_swizzle.cu",
     "csrc/kernels/07_wgmma_tma.cu",
+    "csrc/kernels/08_mma_skinny.cu",
 ]
 
 # Ampere machine code, PTX from which the driver compiles for every later GPU, and Hopper with its own instructions.

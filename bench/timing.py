@@ -28,7 +28,10 @@ def record() -> dict:
         except (OSError, subprocess.CalledProcessError):
             return "unknown"
 
-    gpu = output("nvidia-smi", "--query-gpu=driver_version,clocks.max.sm,power.limit", "--format=csv,noheader")
+    uuid = torch.cuda.get_device_properties(torch.cuda.current_device()).uuid
+    gpu = output(
+        "nvidia-smi", f"--id=GPU-{uuid}", "--query-gpu=driver_version,clocks.max.sm,power.limit", "--format=csv,noheader"
+    )
     sources = sorted((ROOT / "csrc").rglob("*.[ch]*"))
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
     return {

@@ -60,7 +60,8 @@ def test_kernels_compile_without_torch_local_memory_or_serialised_wgmma(cubin, k
         ("06_mma_swizzle", architecture, ("LDGSTS", "LDSM", r"HMMA\.(16816\.F32|1688\.F32\.TF32)"))
         for architecture in ARCHITECTURES
     ]
-    + [("07_wgmma_tma", ARCHITECTURES[1], ("HGMMA", "UTMALDG", "UTMASTG"))],
+    + [("07_wgmma_tma", ARCHITECTURES[1], ("HGMMA", "UTMALDG", "UTMASTG"))]
+    + [("08_mma_skinny", architecture, (r"LDG[\w.]*", r"HMMA\.16816\.F32")) for architecture in ARCHITECTURES],
 )
 def test_every_function_uses_the_instructions_it_is_about(cubin, name, architecture, instructions):
     nvdisasm = shutil.which("nvdisasm", path=os.pathsep.join([os.environ["PATH"], *(f"{home}/bin" for home in NVIDIA)]))

@@ -37,7 +37,7 @@ def test_fp32_is_tf32_only_with_leave():
     reasons = {c.kernel: c.rejection for c in plan(case, allow_tf32=False).candidates}
     assert reasons["wmma_kstage"] == "fp32 operands need allow_tf32"
     assert reasons["wmma_block"] == "it does not multiply operands of this dtype"
-    assert reasons["mma_swizzle"] == "fp32 operands need allow_tf32"
+    assert reasons["mma_swizzle"] == reasons["wgmma_tma"] == "fp32 operands need allow_tf32"
     assert plan(case, allow_tf32=True).kernel in TENSOR_CORES
 
 
@@ -86,6 +86,20 @@ def test_a_long_k_is_split_when_tiles_are_few():
     assert all(c.splits == 1 for c in plan(Case(4096, 4096, 4096)).candidates)
 
 
+def test_wgmma_takes_fp32_that_repacking_has_rounded_to_tf32():
+    """It would cut them off, which doubles the error."""
+    case = Case(2048, 2048, 512, torch.float32, b="col")
+    repacked = {c.kernel: (c.repack_a, c.repack_b) for c in plan(case, allow_tf32=True).candidates}
+    assert repacked["wgmma_tma"] == (True, True) and repacked["mma_swizzle"] == (False, False)
+    assert not any(plan(Case(2048, 2048, 512, b="col")).candidates[0].__dict__[x] for x in ("repack_a", "repack_b"))
+
+
+def test_few_rows_stream_their_weights():
+    """Decoding's products; from 32 rows on, tiles that use B more than once are faster."""
+    for m, streams in ((1, True), (16, True), (32, False), (1024, False)):
+        assert (plan(Case(m, 4096, 4096)).kernel == "mma_skinny") == streams
+
+
 def test_an_expanded_operand_is_repacked():
     """A tensor map has no stride 0."""
     assert all(c.repack_a for c in plan(Case(256, 256, 256, a="expanded")).candidates if c.kernel == "wgmma_tma")
@@ -130,8 +144,9 @@ def test_a_column_major_result_is_planned_transposed():
 
 
 def test_printing_shows_the_pick_and_every_reason():
-    text = str(plan(Case(256, 256, 256, a="strided")))
-    assert text.startswith("-> wgmma_tma") and "predicted" in text and "A repacked" in text
+    result = plan(Case(256, 256, 256, a="strided"))
+    text = str(result)
+    assert text.startswith(f"-> {result.kernel}") and "predicted" in text and "A repacked" in text
     assert "no direction of stride 1" in text
 
 

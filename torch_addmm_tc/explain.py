@@ -9,7 +9,7 @@ from torch_addmm_tc.planning import H200, Candidate, Gpu, Plan, plan
 
 # An H200's limits: the most that was measured on one of each tensor-core instruction alone and of a copy (bench/ceilings.cu
 # measures them again), and fp32 on CUDA cores by NVIDIA's data sheet.
-WGMMA, MMA, FP32 = ("wgmma", 828e12), ("mma.sync", 620e12), ("fp32", 67e12)
+WGMMA, MMA, FP32 = ("wgmma", 890e12), ("mma.sync", 620e12), ("fp32", 67e12)
 BYTES_PER_SECOND = 4.2e12
 
 REGISTERS_PER_SM = 65536  # 32-bit ones, sm_80 and later

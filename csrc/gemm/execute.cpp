@@ -25,11 +25,7 @@ Status execute(const Problem& problem, const Verdict& verdict, const Device& dev
   }
   if (verdict.splits == 1) return verdict.kernel->launch({p, *verdict.instance, device, 1, stream});
 
-  Problem parts = p;
-  parts.c.data = nullptr;
-  parts.d = {base + offsets.partials, p.n, 1, DType::f32};
-  parts.alpha = 1.f;
-  parts.beta = 0.f;
+  const Problem parts = partial_products(p, base + offsets.partials);
   const Status status = verdict.kernel->launch({parts, *verdict.instance, device, verdict.splits, stream});
   if (!status.ok()) return status;
   return launch_reduce(p, reinterpret_cast<const float*>(base + offsets.partials), verdict.splits, device, stream);

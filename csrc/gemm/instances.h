@@ -65,22 +65,29 @@ inline constexpr Instance kMmaSwizzle[] = {
 // Warpgroups of four warps: one that copies, and `groups` that multiply. Stages of (tile_m + tile_n) lines of 128 bytes, boxes of C
 // and D, a row of C, and a barrier for each box, two for each stage and two more for taking turns. Stages come first: the swizzle
 // wants them 1024-byte aligned.
-constexpr Instance wgmma_tma_instance(int tile_m, int tile_n, int stages, int groups, int boxes, bool pingpong, int blocks_per_sm,
-                                      float tflops, float epilogue) {
+constexpr Instance wgmma_tma_instance(int tile_m, int tile_n, int stages, int groups, int boxes, bool pingpong, float tflops,
+                                      float epilogue) {
   const int smem_bytes = stages * ((tile_m + tile_n) * 128 + 16) + groups * (boxes * (64 * 128 + 8) + tile_n * 4) + 16;
-  return {tile_m, tile_n, 64, stages, (groups + 1) * 128, smem_bytes, blocks_per_sm, tflops, epilogue, 1, boxes, pingpong};
+  return {tile_m, tile_n, 64, stages, (groups + 1) * 128, smem_bytes, 1, tflops, epilogue, 1, boxes, pingpong};
 }
 
 inline constexpr Instance kWgmmaTma[] = {
-    // tile_m, tile_n, stages, groups, boxes, pingpong, blocks per SM, TFLOP/s, epilogue
-    wgmma_tma_instance(128, 256, 3, 2, 4, false, 1, 708.f, 2.6f),
-    wgmma_tma_instance(128, 128, 5, 2, 4, true, 1, 707.f, 0.75f),
-    wgmma_tma_instance(64, 256, 4, 2, 4, true, 1, 680.f, 0.85f),
-    wgmma_tma_instance(128, 192, 4, 2, 3, false, 1, 667.f, 1.7f),
-    wgmma_tma_instance(128, 128, 5, 2, 2, false, 1, 646.f, 1.15f),
-    wgmma_tma_instance(64, 128, 4, 1, 2, false, 2, 608.f, 0.79f),
-    wgmma_tma_instance(64, 64, 5, 1, 1, false, 2, 445.f, 0.45f),
-    wgmma_tma_instance(64, 64, 10, 1, 1, false, 1, 266.f, 0.6f),
+    // tile_m, tile_n, stages, groups, boxes, pingpong, TFLOP/s, epilogue
+    wgmma_tma_instance(128, 256, 3, 2, 4, false, 785.f, 1.65f),
+    wgmma_tma_instance(128, 256, 4, 2, 2, false, 771.f, 5.f),
+    wgmma_tma_instance(128, 128, 5, 2, 4, true, 753.f, 1.55f),
+    wgmma_tma_instance(64, 256, 4, 2, 4, true, 754.f, 3.4f),
+    wgmma_tma_instance(128, 192, 4, 2, 3, false, 763.f, 2.5f),
+    wgmma_tma_instance(128, 128, 5, 2, 2, false, 790.f, 2.f),
+    wgmma_tma_instance(64, 128, 8, 1, 2, false, 600.f, 2.2f),
+    wgmma_tma_instance(64, 64, 10, 1, 1, false, 350.f, 1.4f),
+};
+
+// A warp takes 32 of K at a time, and a block's warps tile_k together.
+inline constexpr Instance kMmaSkinny[] = {
+    // tile_m, tile_n, tile_k, stages, threads, smem, blocks per SM, TFLOP/s, epilogue
+    {16, 32, 256, 6, 256, 116 * 1024, 1, 66.f, 0.6f},  // unused shared memory, which keeps other blocks off its SM
+    {16, 32, 256, 2, 256, 0, 2, 90.f, 0.3f},
 };
 
 }  // namespace tc

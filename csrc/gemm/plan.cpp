@@ -8,7 +8,7 @@ namespace {
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 bool multiplies_tf32(const Kernel& kernel, const Problem& p) {
-  return p.a.dtype == DType::f32 && kernel.operands & kTf32;
+  return p.a.dtype == DType::f32 && kernel.operands & (kTf32 | kRoundedTf32);
 }
 
 const char* rejection(const Kernel& kernel, const Instance& instance, const Problem& p, const Device& device) {
@@ -45,41 +45,54 @@ constexpr double kMeasuredSms = 132;         // of the H200 on which every rate 
 constexpr double kBytesPerMicrosecond = 4.1e6;
 constexpr double kReduce = 3.2;              // microseconds to finish one kernel, start the next and read what the first left
 constexpr double kEpilogue = 6;              // microseconds for a tile of 128x256, where an instance does not say
-constexpr double kPiecesOfD = 1, kPiecesOfC = 3;  // microseconds for 32 KB of a tile that TMA cannot reach
+constexpr double kPiecesOfD = 1.85, kPiecesOfC = 1.9;  // microseconds for 32 KB of a tile that TMA cannot reach
+constexpr double kTurn = 0.6;               // microseconds between the products of two warpgroups that take turns
+constexpr double kExposed = 0.07;            // of arithmetic and memory, the part of the shorter that the longer does not hide
 constexpr double kLatency = 1.2;             // microseconds from DRAM under load
 constexpr double kLaunch = 2.5;              // microseconds that an empty kernel takes, ...
 constexpr double kOverlap = 1.0;             // ... and how many of them lie under the kernel before (tile/launch.h)
 
-// What a kernel that stores and loads by TMA loses where it cannot, in microseconds for 32 KB of D.
-double pieces_of_tile(const Problem& p) {
+// Microseconds of wgmma_tma's epilogue. An instance states those for a tile of halves with a full C; others follow their bytes.
+// What TMA cannot reach goes through registers, in addition.
+double epilogue_by_tma(const Instance& instance, const Problem& p) {
   const bool full_c = p.c.data && p.c.row && p.c.col;
-  return (tma_stores(p.d, p.m, p.n) ? 0 : kPiecesOfD) +
-         (full_c && !(p.c.dtype == p.d.dtype && tma_loads(p.c, p.m, p.n)) ? kPiecesOfC : 0);
+  const double bytes = size_of(p.d.dtype) + (full_c ? size_of(p.c.dtype) : 0);
+  const double pieces = (tma_stores(p.d, p.m, p.n) ? 0 : kPiecesOfD) +
+                        (full_c && !(p.c.dtype == p.d.dtype && tma_loads(p.c, p.m, p.n)) ? kPiecesOfC : 0);
+  return instance.epilogue * bytes / 4 + pieces * instance.tile_m * instance.tile_n * size_of(p.d.dtype) / 32768;
+}
+
+// One SM's time for `tiles` tiles, `product` and `epilogue` microseconds each. Warpgroups that take turns hide the shorter of the
+// two behind the longer.
+double time_of_tiles(const Instance& instance, double tiles, double product, double epilogue) {
+  if (!instance.pingpong || tiles < 2) return tiles * (product + epilogue);
+  return tiles * std::max(product + kTurn, (product + epilogue) / 2) + epilogue;
 }
 
 // The busiest SM's share of the work at the instance's measured rate, or the bytes at copy bandwidth, whichever takes longer.
-// Rates are those of halves; tensor cores multiply TF32 half as fast.
+// Rates are those of halves. Tensor cores multiply TF32 half as fast, and mma.sync's fragments have to be rounded first.
 double predict_product(const Kernel& kernel, const Instance& instance, const Problem& p, const Device& device, int splits) {
-  const double rate = instance.tflops * 1e6 / kMeasuredSms * (multiplies_tf32(kernel, p) ? 0.5 : 1.0);
+  const double tf32 = !multiplies_tf32(kernel, p) ? 1.0 : kernel.operands & kRoundedTf32 ? 0.5 : 0.3;
+  const double rate = instance.tflops * 1e6 / kMeasuredSms * tf32;
   const int64_t k_tiles = ceil_div(ceil_div(p.k, instance.tile_k), splits);
   const int64_t work = ceil_div(p.m, instance.tile_m) * ceil_div(p.n, instance.tile_n) * splits;
   const double per_sm = double(ceil_div(work, device.num_sms));
-  // An SM with fewer blocks than it could hold, or one tile for two warpgroups to take in turn, hides less latency.
-  const double filled = std::min(1.0, per_sm / (instance.pingpong ? 2 : instance.blocks_per_sm));
+  // An SM with fewer blocks than it could hold hides less latency.
+  const double filled = std::min(1.0, per_sm / instance.blocks_per_sm);
   const double flops = 2.0 * instance.tile_m * instance.tile_n * k_tiles * instance.tile_k;
-  const double pieces = instance.boxes ? pieces_of_tile(p) * instance.tile_m * instance.tile_n * size_of(p.d.dtype) / 32768 : 0;
-  const double epilogue = instance.epilogue > 0 ? instance.epilogue : kEpilogue * instance.tile_m * instance.tile_n / (128 * 256);
-  const double math = per_sm * (flops / (rate * (0.4 + 0.6 * filled)) + epilogue + pieces);
+  const double epilogue = instance.boxes          ? epilogue_by_tma(instance, p)
+                          : instance.epilogue > 0 ? instance.epilogue
+                                                  : kEpilogue * instance.tile_m * instance.tile_n / (128 * 256);
+  const double math = time_of_tiles(instance, per_sm, flops / (rate * (0.4 + 0.6 * filled)), epilogue);
   // The ring turns once per DRAM latency at best, which is what limits few tiles with a long K.
   const double waves = double(ceil_div(work, int64_t(device.num_sms) * instance.blocks_per_sm));
   const double turns = waves * double(k_tiles) / instance.stages * kLatency;
   const double c_elements = !p.c.data ? 0 : (p.c.row ? double(p.m) : 1.0) * (p.c.col ? double(p.n) : 1.0);
   const double bytes = (double(p.m) + double(p.n)) * p.k * size_of(p.a.dtype) +
-                       double(p.m) * p.n * size_of(p.d.dtype) + c_elements * size_of(p.c.dtype);
+                       double(p.m) * p.n * size_of(p.d.dtype) * splits + c_elements * size_of(p.c.dtype);
   const bool overlaps = kernel.access == Access::aligned && instance.blocks_per_sm == 1;
-  // Of two that wait for memory, the one with less else to do waits less.
   const double waiting = std::max(turns, bytes / kBytesPerMicrosecond);
-  return (math >= waiting ? math : waiting + 0.05 * math) + kLaunch - (overlaps ? kOverlap : 0);
+  return std::max(math, waiting) + kExposed * std::min(math, waiting) + kLaunch - (overlaps ? kOverlap : 0);
 }
 
 }  // namespace
@@ -88,19 +101,21 @@ Verdict judge(const Kernel& kernel, const Instance& instance, const Problem& p, 
   Verdict v{&kernel, &instance, rejection(kernel, instance, p, device)};
   double repacking = 0;
   if (kernel.access == Access::aligned) {
-    v.repack_a = needs_repack(p.a, p.m, p.k);
-    v.repack_b = needs_repack(transpose(p.b), p.n, p.k);
+    const bool rounds = p.k > 0 && p.a.dtype == DType::f32 && kernel.operands & kRoundedTf32;
+    v.repack_a = rounds || needs_repack(p.a, p.m, p.k);
+    v.repack_b = rounds || needs_repack(transpose(p.b), p.n, p.k);
     if (v.repack_a) repacking += 2.0 * p.m * p.k * size_of(p.a.dtype) / kBytesPerMicrosecond + kLaunch;
     if (v.repack_b) repacking += 2.0 * p.n * p.k * size_of(p.b.dtype) / kBytesPerMicrosecond + kLaunch;
   }
   double best = predict_product(kernel, instance, p, device, 1);
   const int64_t tiles = ceil_div(p.m, instance.tile_m) * ceil_div(p.n, instance.tile_n);
   if (kernel.split_k && tiles > 0 && tiles < device.num_sms) {
+    const Problem parts = partial_products(p, nullptr);
     const int64_t most = std::min<int64_t>({ceil_div(p.k, instance.tile_k) / 4, 2 * device.num_sms / tiles, 64});
     for (int splits = 2; splits <= most; ++splits) {
       // Partial sums are written and read back, mostly in L2.
       const double reducing = (2.0 * splits * 4 + size_of(p.d.dtype)) * p.m * p.n / kBytesPerMicrosecond + kReduce;
-      const double time = predict_product(kernel, instance, p, device, splits) + reducing;
+      const double time = predict_product(kernel, instance, parts, device, splits) + reducing;
       if (time < best) best = time, v.splits = splits;
     }
   }

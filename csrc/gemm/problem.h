@@ -72,6 +72,15 @@ inline Problem without_unread(Problem p) {
   return p;
 }
 
+// The problem whose result is `splits` layers of (M, N): the partial products of K in parts, before alpha, beta and C.
+inline Problem partial_products(Problem p, void* layers) {
+  p.c.data = nullptr;
+  p.d = {layers, p.n, 1, DType::f32};
+  p.alpha = 1.f;
+  p.beta = 0.f;
+  return p;
+}
+
 // One description per problem for the kernels: free strides settled, and a column-major D computed as the row-major D^T.
 inline Problem canonical(Problem p) {
   p = without_unread(p);

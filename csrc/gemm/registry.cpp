@@ -7,12 +7,12 @@ namespace tc {
 #ifdef TC_WITH_CUDA
 using Launcher = Status(const Launch&);
 Launcher launch_simt, launch_wmma_naive, launch_wmma_block, launch_wmma_double_buffer, launch_wmma_kstage,
-    launch_mma_swizzle, launch_wgmma_tma;
+    launch_mma_swizzle, launch_wgmma_tma, launch_mma_skinny;
 #else
 // The planner works without a GPU or nvcc; only the launchers are missing.
 constexpr decltype(Kernel::launch) launch_simt = nullptr, launch_wmma_naive = nullptr, launch_wmma_block = nullptr,
                                    launch_wmma_double_buffer = nullptr, launch_wmma_kstage = nullptr,
-                                   launch_mma_swizzle = nullptr, launch_wgmma_tma = nullptr;
+                                   launch_mma_swizzle = nullptr, launch_wgmma_tma = nullptr, launch_mma_skinny = nullptr;
 #endif
 
 namespace {
@@ -44,8 +44,10 @@ const Kernel kKernels[] = {
         "a ring of K tiles filled by cp.async, TF32"),
     row("mma_swizzle", 80, kAnySm, kHalf | kTf32, Access::aligned, true, kMmaSwizzle, launch_mma_swizzle,
         "ldmatrix and mma.sync on XOR-swizzled shared memory, multi-stage cp.async"),
-    row("wgmma_tma", 90, kHopperOnly, kHalf, Access::aligned, true, kWgmmaTma, launch_wgmma_tma,
+    row("wgmma_tma", 90, kHopperOnly, kHalf | kRoundedTf32, Access::aligned, true, kWgmmaTma, launch_wgmma_tma,
         "TMA and wgmma, warp-specialised; C arrives and D leaves while other tiles are multiplied"),
+    row("mma_skinny", 80, kAnySm, kHalf, Access::aligned, true, kMmaSkinny, launch_mma_skinny,
+        "for a few rows: B from global memory straight into mma.sync, a block's warps share K"),
 };
 
 }  // namespace

@@ -28,7 +28,8 @@ struct Instance {
 };
 
 constexpr unsigned bit(DType t) { return 1u << unsigned(t); }
-constexpr unsigned kTf32 = 1u << 3;  // fp32 operands too, rounded to TF32, for problems that allow it
+constexpr unsigned kTf32 = 1u << 3;         // fp32 operands too, rounded to TF32, for problems that allow it
+constexpr unsigned kRoundedTf32 = 1u << 4;  // the same, once repacking has rounded them: it would cut them off
 
 // One launch: what crosses from the planner to a kernel.
 struct Launch {
@@ -50,7 +51,7 @@ struct Kernel {
   const char* name;
   const char* idea;
   int min_sm, max_sm;
-  unsigned operands;  // which dtypes of A and B, as bits, and kTf32
+  unsigned operands;  // which dtypes of A and B, as bits, and kTf32 or kRoundedTf32
   Access access;
   bool split_k;
   const Instance* instances;

@@ -9,7 +9,7 @@
 
 namespace tc {
 
-// 32 bits hold any tile number: one row of 2^36 halves, of which B and D would take 256 GiB, has 2^30 tiles of 64 columns.
+// 32 bits hold any tile number: one row of 2^35 halves, of which B and D would take 128 GiB, has 2^30 tiles of 32 columns.
 struct TileIndex {
   int m, n;
 };

@@ -39,6 +39,11 @@ inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t
 // Where the 16-byte chunk `chunk` of line `line` lies in a box, in bytes: chunk ^ line % 8, for lines of 128 bytes.
 __device__ __forceinline__ uint32_t box_offset(int line, int chunk) { return line * kBoxBytes + (chunk ^ (line & 7)) * 16; }
 
+// Fetches the map itself, so that its first use need not wait for it.
+__device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap& map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+
 // Copies the box at (x, y), elements from the map's innermost dimension out, to shared memory; `barrier` counts its bytes.
 __device__ __forceinline__ void tma_load(uint32_t smem, const CUtensorMap& map, uint32_t barrier, int x, int y) {
   asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
@@ -57,9 +62,6 @@ template <int N>
 __device__ __forceinline__ void tma_store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
-// Until all of this thread's stores are done.
-__device__ __forceinline__ void tma_store_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
-
 // Before TMA reads what this thread has stored to shared memory.
 __device__ __forceinline__ void fence_before_tma() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

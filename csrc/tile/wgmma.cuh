@@ -68,12 +68,17 @@ constexpr uint64_t kNextK = (K_CONTIGUOUS ? 32 : 16 * 128) >> 4;
                  : __VA_ARGS__ : "l"(a), "l"(b), "r"(int(accumulate)), "n"(!A_K_CONTIGUOUS), "n"(!B_K_CONTIGUOUS));  \
   else if constexpr (N == WIDTH && std::is_same_v<T, __nv_bfloat16>)                                                 \
     asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k16", "bf16.bf16", REGS, A, B, P, ", %" #TA ", %" #TB)                   \
-                 : __VA_ARGS__ : "l"(a), "l"(b), "r"(int(accumulate)), "n"(!A_K_CONTIGUOUS), "n"(!B_K_CONTIGUOUS))
+                 : __VA_ARGS__ : "l"(a), "l"(b), "r"(int(accumulate)), "n"(!A_K_CONTIGUOUS), "n"(!B_K_CONTIGUOUS));  \
+  else if constexpr (N == WIDTH)                                                                                     \
+    asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k8", "tf32.tf32", REGS, A, B, P, "")                                     \
+                 : __VA_ARGS__ : "l"(a), "l"(b), "r"(int(accumulate)))
 
-// D (64, N) += A (64, K) B (K, N) in fp32, 16 of K; D = A B where `accumulate` is false. Lane l of warp w of the
+// D (64, N) += A (64, K) B (K, N) in fp32, K 32 bytes deep: 16 halves or 8 TF32 values, which lie contiguous along K; D = A B where
+// `accumulate` is false. fp32 is cut off to TF32. Lane l of warp w of the
 // warpgroup holds elements (16 w + l / 4 + 8 h, 8 j + l % 4 * 2 + e) in d[4 j + 2 h + e].
 template <typename T, int N, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __device__ __forceinline__ void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {
+  static_assert(sizeof(T) == 2 || (A_K_CONTIGUOUS && B_K_CONTIGUOUS));
   TC_WGMMA(64, TC_R32, 32, 33, 34, 35, 36, TC_F32(0));
   TC_WGMMA(128, TC_R64, 64, 65, 66, 67, 68, TC_F32(0), TC_F32(32));
   TC_WGMMA(192, TC_R96, 96, 97, 98, 99, 100, TC_F32(0), TC_F32(32), TC_F32(64));
