@@ -20,7 +20,8 @@ CASES = [
     Case(137, 265, 331),  # tails in every direction, misaligned lines
     Case(264, 136, 416, a="col_pitched", b="row_pitched", broadcast="(N)"),  # aligned, several K tiles, A and B MN-major
     Case(264, 136, 416, b="col_pitched", out_dtype=torch.float32),  # K-major, fp32 result
-    Case(40, 24, 1500, torch.bfloat16, c="col"),  # K long enough to be split
+    Case(40, 24, 5000, torch.bfloat16, c="col"),  # K long enough to be split
+    Case(1, 1001, 4096, b="col"),  # the same, into layers that are not 16-byte aligned
     Case(264, 520, 200, torch.bfloat16),  # aligned, full C, several tiles
     Case(72, 136, 200, a="strided", b="strided"),  # repacked with a turn
     Case(72, 136, 200, torch.float32, a="row_odd", tf32=True),

@@ -95,7 +95,7 @@ def test_wgmma_takes_fp32_that_repacking_has_rounded_to_tf32():
 
 
 def test_few_rows_stream_their_weights():
-    """Decoding's products; from 32 rows on, tiles that use B more than once are faster."""
+    """Decoding's products: each element of B is used once. With more rows of this size, tiles that use it again are faster."""
     for m, streams in ((1, True), (16, True), (32, False), (1024, False)):
         assert (plan(Case(m, 4096, 4096)).kernel == "mma_skinny") == streams
 

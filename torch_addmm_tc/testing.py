@@ -159,7 +159,13 @@ def case_grid(dtypes=(torch.float16, torch.bfloat16), contiguous_operands=False)
         sizes = (1, 2, 7, 16, 63, 64, 65, 127, 128, 129, 257)
         grid += [replace(base, m=s) for s in sizes] + [replace(base, n=s) for s in sizes] + [replace(base, k=s) for s in sizes]
         grid += [replace(base, m=s, n=s, k=s) for s in (1, 2, 128, 256)]
-        grid += [replace(base, m=300, n=520, k=1100), replace(base, m=1, n=1, k=5000), replace(base, m=1024, n=1024, k=64)]
+        grid += [
+            replace(base, m=300, n=520, k=1100),
+            replace(base, m=1, n=1, k=5000),
+            replace(base, m=1, n=1001, k=4096, b="col"),
+            replace(base, m=1001, n=1, k=4096),
+            replace(base, m=1024, n=1024, k=64),
+        ]
         # every layout of A with every layout of B at aligned sizes; at odd ones each with itself and with plain rows
         layouts = [x for x in LAYOUTS if not (contiguous_operands and x == "strided")]
         grid += [replace(base, m=136, n=264, k=200, a=a, b=b) for a in layouts for b in layouts]

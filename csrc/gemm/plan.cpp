@@ -41,7 +41,9 @@ int64_t repacked_bytes(const Matrix& x, int64_t outer, int64_t k) {
   return (order_of(r) == Order::row_major ? outer * r.row : k * r.col) * size_of(r.dtype);
 }
 
-constexpr double kMeasuredSms = 132;         // of the H200 on which every rate below was measured
+// Of an H200. These and the instances' rates and epilogues were fitted to the times of every instance of wgmma_tma on 20 shapes in
+// six forms (bench.sweep --regret shows how well they hold).
+constexpr double kMeasuredSms = 132;
 constexpr double kBytesPerMicrosecond = 4.1e6;
 constexpr double kReduce = 3.2;              // microseconds to finish one kernel, start the next and read what the first left
 constexpr double kEpilogue = 6;              // microseconds for a tile of 128x256, where an instance does not say
@@ -51,6 +53,10 @@ constexpr double kExposed = 0.07;            // of arithmetic and memory, the pa
 constexpr double kLatency = 1.2;             // microseconds from DRAM under load
 constexpr double kLaunch = 2.5;              // microseconds that an empty kernel takes, ...
 constexpr double kOverlap = 1.0;             // ... and how many of them lie under the kernel before (tile/launch.h)
+
+double bytes_of_c(const Problem& p) {
+  return !p.c.data ? 0 : (p.c.row ? double(p.m) : 1.0) * (p.c.col ? double(p.n) : 1.0) * size_of(p.c.dtype);
+}
 
 // Microseconds of wgmma_tma's epilogue. An instance states those for a tile of halves with a full C; others follow their bytes.
 // What TMA cannot reach goes through registers, in addition.
@@ -69,7 +75,7 @@ double time_of_tiles(const Instance& instance, double tiles, double product, dou
   return tiles * std::max(product + kTurn, (product + epilogue) / 2) + epilogue;
 }
 
-// The busiest SM's share of the work at the instance's measured rate, or the bytes at copy bandwidth, whichever takes longer.
+// The busiest SM's share of the work at the instance's rate, or the bytes at copy bandwidth, whichever takes longer.
 // Rates are those of halves. Tensor cores multiply TF32 half as fast, and mma.sync's fragments have to be rounded first.
 double predict_product(const Kernel& kernel, const Instance& instance, const Problem& p, const Device& device, int splits) {
   const double tf32 = !multiplies_tf32(kernel, p) ? 1.0 : kernel.operands & kRoundedTf32 ? 0.5 : 0.3;
@@ -87,9 +93,8 @@ double predict_product(const Kernel& kernel, const Instance& instance, const Pro
   // The ring turns once per DRAM latency at best, which is what limits few tiles with a long K.
   const double waves = double(ceil_div(work, int64_t(device.num_sms) * instance.blocks_per_sm));
   const double turns = waves * double(k_tiles) / instance.stages * kLatency;
-  const double c_elements = !p.c.data ? 0 : (p.c.row ? double(p.m) : 1.0) * (p.c.col ? double(p.n) : 1.0);
   const double bytes = (double(p.m) + double(p.n)) * p.k * size_of(p.a.dtype) +
-                       double(p.m) * p.n * size_of(p.d.dtype) * splits + c_elements * size_of(p.c.dtype);
+                       double(p.m) * p.n * size_of(p.d.dtype) * splits + bytes_of_c(p);
   const bool overlaps = kernel.access == Access::aligned && instance.blocks_per_sm == 1;
   const double waiting = std::max(turns, bytes / kBytesPerMicrosecond);
   return std::max(math, waiting) + kExposed * std::min(math, waiting) + kLaunch - (overlaps ? kOverlap : 0);
@@ -113,8 +118,9 @@ Verdict judge(const Kernel& kernel, const Instance& instance, const Problem& p, 
     const Problem parts = partial_products(p, nullptr);
     const int64_t most = std::min<int64_t>({ceil_div(p.k, instance.tile_k) / 4, 2 * device.num_sms / tiles, 64});
     for (int splits = 2; splits <= most; ++splits) {
-      // Partial sums are written and read back, mostly in L2.
-      const double reducing = (2.0 * splits * 4 + size_of(p.d.dtype)) * p.m * p.n / kBytesPerMicrosecond + kReduce;
+      // The partial sums are read back, mostly from L2.
+      const double reduced = (splits * 4.0 + size_of(p.d.dtype)) * p.m * p.n + bytes_of_c(p);
+      const double reducing = reduced / kBytesPerMicrosecond + kReduce;
       const double time = predict_product(kernel, instance, parts, device, splits) + reducing;
       if (time < best) best = time, v.splits = splits;
     }

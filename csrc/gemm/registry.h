@@ -16,11 +16,11 @@ struct Device {
 // One compiled configuration of a kernel.
 struct Instance {
   int tile_m, tile_n, tile_k;
-  int stages;         // K tiles in shared memory at once
+  int stages;         // K tiles on their way at once, in shared memory (mma_skinny: in registers)
   int threads;
   int smem_bytes;     // dynamic shared memory
   int blocks_per_sm;  // what __launch_bounds__ asks for
-  float tflops;       // reached on an H200 with every SM busy; the planner scales it by the number of SMs
+  float tflops;       // of an H200 while nothing but the product runs, fitted to measured times; scaled by the number of SMs
   float epilogue = 0;     // microseconds of a tile's epilogue on an H200 that no product hides; 0: what plan.cpp says of its size
   int slices = 1;         // mma_swizzle: groups of warps that multiply different k-steps of each K tile
   int boxes = 0;          // wgmma_tma: 8 KB boxes of C and D in shared memory per warpgroup that multiplies

@@ -204,7 +204,7 @@ Status launch_mma_swizzle(const Launch& call) {
       const Schedule schedule(call, call.tile.tile_k * 2 / int(sizeof(T)));
       const auto launch_layout = [&](auto a_k, auto b_k) {
         constexpr int I = decltype(index)::value;
-        return launch<mma_swizzle<I, T, a_k, b_k>, kOverlaps<I>>(call, p, wide_accesses(p), schedule);
+        return launch<mma_swizzle<I, T, a_k, b_k>, kOverlaps<I>>(call, p, wide_accesses(p, call.splits), schedule);
       };
       if constexpr (sizeof(T) == 4) return launch_layout(std::true_type(), std::true_type());
       else return with_layouts(p, launch_layout);

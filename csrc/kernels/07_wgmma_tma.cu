@@ -55,8 +55,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     for (int i = 0; i < GROUPS * BOXES; ++i) mbarrier_init(arrived + i * 8, 1);
     for (int i = 0; i < GROUPS; ++i) mbarrier_init(turn + i * 8, 1);
     fence_before_tma();
-    prefetch_tensor_map(operands.a);
-    prefetch_tensor_map(operands.b);
+    if (p.k > 0) prefetch_tensor_map(operands.a), prefetch_tensor_map(operands.b);
     if (paths.c_path == CPath::tma) prefetch_tensor_map(paths.c);
     if (paths.d_path == DPath::tma) prefetch_tensor_map(paths.d);
   }
@@ -151,7 +150,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     with_epilogue([&](const auto& e) { e.finish(acc, m0, n0, share.split, use, row); });
     ++use;
   }
-  if (thread == 0) tma_store_wait_read<0>();  // the boxes outlive the block no longer than that
+  if (thread == 0) tma_store_wait_read<0>();  // the block's shared memory is about to go; the kernel's end sees to the rest
 #else
   asm("trap;");  // built for another GPU than the one that has these instructions
 #endif

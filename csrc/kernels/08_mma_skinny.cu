@@ -21,14 +21,15 @@ namespace {
 template <int I>
 constexpr bool kOverlaps = kMmaSkinny[I].blocks_per_sm == 1;
 
-// N consecutive 32-bit words, read once: they leave no trace in L1.
+// N consecutive 32-bit words, read once: they leave no trace in L1. Not .nc, which wants memory that nothing wrote since the kernel
+// started: this one may start before the kernel that wrote its operands has ended.
 template <int N>
 __device__ __forceinline__ void load_words(uint32_t (&x)[N], const void* from) {
   static_assert(N == 2 || N == 4);
   if constexpr (N == 4)
-    asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "l"(from));
-  else asm volatile("ld.global.nc.L1::no_allocate.v2.b32 {%0, %1}, [%2];" : "=r"(x[0]), "=r"(x[1]) : "l"(from));
+  else asm volatile("ld.global.L1::no_allocate.v2.b32 {%0, %1}, [%2];" : "=r"(x[0]), "=r"(x[1]) : "l"(from));
 }
 
 // The same by element, `stride` apart: the first `count` of them, and zeros.
@@ -117,8 +118,9 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
 
     // ---- main loop ----
     const int chunks = int((p.k + CHUNK - 1) / CHUNK), first = share.first * WARPS, end = min(first + share.count * WARPS, chunks);
-    const bool last_is_cut = p.k % CHUNK != 0 || (!B_K_CONTIGUOUS && p.n % W != 0);  // the next line is there to be read, after
-    const int whole = min(end, chunks - last_is_cut);                                // the last there may be nothing
+    // A lane may read past the end of a line into the next one, but after the last there may be nothing.
+    const bool last_is_cut = p.k % CHUNK != 0 || (!B_K_CONTIGUOUS && p.n % W != 0);
+    const int whole = min(end, chunks - last_is_cut);
     int chunk = first + warp;
 #pragma unroll
     for (int s = 0; s < STAGES; ++s)
@@ -164,7 +166,7 @@ Status launch_mma_skinny(const Launch& call) {
     return with_halves(p, [&](auto type) {
       return with_layouts(p, [&](auto a_k, auto b_k) {
         constexpr int I = decltype(index)::value;
-        return launch<mma_skinny<I, typename decltype(type)::type, a_k, b_k>, kOverlaps<I>>(call, p, wide_accesses(p), schedule);
+        return launch<mma_skinny<I, typename decltype(type)::type, a_k, b_k>, kOverlaps<I>>(call, p, wide_accesses(p, call.splits), schedule);
       });
     });
   });

@@ -65,10 +65,11 @@ struct Wide {
   uint8_t d_first;  // elements of D, modulo 8, before its first
 };
 
-inline Wide wide_accesses(const Problem& p) {
+// D has `splits` layers of (M, N).
+inline Wide wide_accesses(const Problem& p, int splits = 1) {
   const auto elements = [](const Matrix& x) { return int64_t(reinterpret_cast<uintptr_t>(x.data) / size_of(x.dtype)); };
   const bool rows = order_of(p.d) == Order::row_major, c_rows = order_of(p.c) == Order::row_major;
-  const bool d_wide = rows && alignment(p.d, p.m, p.n) == 16;
+  const bool d_wide = rows && alignment(p.d, p.m, p.n) == 16 && (splits == 1 || p.m * p.n * size_of(p.d.dtype) % 16 == 0);
   return {alignment(p.a, p.m, p.k) == 16, alignment(p.b, p.k, p.n) == 16,
           c_rows && alignment(p.c, p.m, p.n) == 16, d_wide, rows && !d_wide,
           c_rows && (elements(p.c) - elements(p.d)) % 8 == 0 && (p.c.row - p.d.row) % 8 == 0,

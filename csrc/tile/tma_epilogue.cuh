@@ -248,7 +248,7 @@ struct TmaEpilogue {
 
   // `use` counts this warpgroup's tiles: the parity of `arrived`. A batch of boxes between two barriers: all of them where the
   // tile has no more, one otherwise, because C then comes into those that have left (16384x4096x128 on an H200: a bias 67
-  // microseconds box by box, 59 at once; fp32 150 box by box, 160 in pairs).
+  // microseconds box by box, 56 at once; fp32 150 box by box, 160 in pairs).
   __device__ __forceinline__ void finish(const float (&acc)[ROWS / kBoxRows][COLS / 2], int m0, int n0, int split,
                                          uint32_t use, const RowPart<COLS>& part) const {
     constexpr int BATCH = COUNT == BUFFERS ? BUFFERS : 1, LATER = COUNT > BUFFERS && BUFFERS > 1;
