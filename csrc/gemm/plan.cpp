@@ -47,7 +47,8 @@ constexpr double kMeasuredSms = 132;
 constexpr double kBytesPerMicrosecond = 4.1e6;
 constexpr double kReduce = 3.2;              // microseconds to finish one kernel, start the next and read what the first left
 constexpr double kEpilogue = 6;              // microseconds for a tile of 128x256, where an instance does not say
-constexpr double kPiecesOfD = 1.85, kPiecesOfC = 1.9;  // microseconds for 32 KB of a tile that TMA cannot reach
+constexpr double kPiecesOfD = 1.85, kPiecesOfC = 1.9;  // microseconds for 32 KB of a tile of halves that TMA cannot reach
+constexpr double kPiecesOfFloats = 3;        // times as many for fp32: 8 to 15 at 1024x50257x768
 constexpr double kTurn = 0.6;               // microseconds between the products of two warpgroups that take turns
 constexpr double kExposed = 0.07;            // of arithmetic and memory, the part of the shorter that the longer does not hide
 constexpr double kLatency = 1.2;             // microseconds from DRAM under load
@@ -63,8 +64,9 @@ double bytes_of_c(const Problem& p) {
 double epilogue_by_tma(const Instance& instance, const Problem& p) {
   const bool full_c = p.c.data && p.c.row && p.c.col;
   const double bytes = size_of(p.d.dtype) + (full_c ? size_of(p.c.dtype) : 0);
-  const double pieces = (tma_stores(p.d, p.m, p.n) ? 0 : kPiecesOfD) +
-                        (full_c && !(p.c.dtype == p.d.dtype && tma_loads(p.c, p.m, p.n)) ? kPiecesOfC : 0);
+  const double pieces = ((tma_stores(p.d, p.m, p.n) ? 0 : kPiecesOfD) +
+                         (full_c && !(p.c.dtype == p.d.dtype && tma_loads(p.c, p.m, p.n)) ? kPiecesOfC : 0)) *
+                        (p.d.dtype == DType::f32 ? kPiecesOfFloats : 1);
   return instance.epilogue * bytes / 4 + pieces * instance.tile_m * instance.tile_n * size_of(p.d.dtype) / 32768;
 }
 

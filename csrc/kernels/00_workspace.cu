@@ -2,8 +2,9 @@
 //
 // An operand that cp.async and TMA cannot read (odd leading dimension, misaligned base, no direction of stride 1) is
 // repacked into workspace, laid out as repacked() in problem.h says: realign copies lines to 16-byte boundaries,
-// make_k_contiguous also transposes. Both round fp32 operands to TF32: none is repacked for anything else. reduce adds the fp32 partial products of a split K in a fixed order and finishes
-// D. All three start while the kernel before them still runs (wait_for_previous_kernel in tile/launch.h).
+// make_k_contiguous also transposes. Both round fp32 operands to TF32: none is repacked for anything else. reduce adds
+// the fp32 partial products of a split K in a fixed order and finishes D. All three start while the kernel before them
+// still runs (wait_for_previous_kernel in tile/launch.h).
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o workspace.cubin csrc/kernels/00_workspace.cu
 #include <climits>
@@ -22,8 +23,8 @@ constexpr int THREADS = 256;
 constexpr int BATCH = 4;  // chunks that a thread has in flight; with 3 blocks to an SM, enough to cover DRAM's latency
 
 // Lines of `bytes` bytes, `stride` bytes apart and aligned to their elements, to lines `pitch` 16-byte chunks apart, whose
-// last chunk is filled up with zeros; `rounds`: they hold fp32. Index counts the chunks: 32 bits where they suffice, because divisions are a good part of
-// what a thread does.
+// last chunk is filled up with zeros; `rounds`: they hold fp32. Index counts the chunks: 32 bits where they suffice,
+// because divisions are a good part of what a thread does.
 template <typename Index>
 __global__ __launch_bounds__(THREADS, 3) void realign(const void* source, int64_t stride, int64_t bytes, uint4* target,
                                                       int64_t pitch, Index lines, bool rounds) {
@@ -153,7 +154,8 @@ Status launch_realign(const Matrix& x, const Matrix& target, int64_t outer, int6
   const auto realign_by = [&](auto index) {
     using Index = decltype(index);
     return launch_blocks<realign<Index>, true>(blocks, THREADS, 0, device, stream, static_cast<const void*>(x.data), leading * size,
-                                               bytes, static_cast<uint4*>(target.data), pitch * size / 16, Index(lines), x.dtype == DType::f32);
+                                               bytes, static_cast<uint4*>(target.data), pitch * size / 16, Index(lines),
+                                               x.dtype == DType::f32);
   };
   return chunks + share * blocks < INT_MAX ? realign_by(int()) : realign_by(int64_t());
 }
