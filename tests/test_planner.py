@@ -91,7 +91,8 @@ def test_wgmma_takes_fp32_that_repacking_has_rounded_to_tf32():
     case = Case(2048, 2048, 512, torch.float32, b="col")
     repacked = {c.kernel: (c.repack_a, c.repack_b) for c in plan(case, allow_tf32=True).candidates}
     assert repacked["wgmma_tma"] == (True, True) and repacked["mma_swizzle"] == (False, False)
-    assert not any(plan(Case(2048, 2048, 512, b="col")).candidates[0].__dict__[x] for x in ("repack_a", "repack_b"))
+    halves = plan(Case(2048, 2048, 512, b="col")).candidates[0]
+    assert not halves.repack_a and not halves.repack_b
 
 
 def test_few_rows_stream_their_weights():
