@@ -97,7 +97,7 @@ double predict_product(const Kernel& kernel, const Instance& instance, const Pro
   const double turns = waves * double(k_tiles) / instance.stages * kLatency;
   const double bytes = (double(p.m) + double(p.n)) * p.k * size_of(p.a.dtype) +
                        double(p.m) * p.n * size_of(p.d.dtype) * splits + bytes_of_c(p);
-  const bool overlaps = kernel.access == Access::aligned && instance.blocks_per_sm == 1;
+  const bool overlaps = kernel.access == Access::aligned && starts_early(instance);
   const double waiting = std::max(turns, bytes / kBytesPerMicrosecond);
   return std::max(math, waiting) + kExposed * std::min(math, waiting) + kLaunch - (overlaps ? kOverlap : 0);
 }

@@ -27,6 +27,10 @@ struct Instance {
   bool pingpong = false;  // wgmma_tma: its two warpgroups take whole tiles in turn instead of sharing each
 };
 
+// Whether an instance of an aligned kernel starts while the kernel before it still runs (tile/launch.h). Not two blocks to an SM:
+// those then crowd together, and took 14.9 microseconds instead of 11.2 at 1024 cubed on an H200.
+constexpr bool starts_early(const Instance& instance) { return instance.blocks_per_sm == 1; }
+
 constexpr unsigned bit(DType t) { return 1u << unsigned(t); }
 constexpr unsigned kTf32 = 1u << 3;         // fp32 operands too, rounded to TF32, for problems that allow it
 constexpr unsigned kRoundedTf32 = 1u << 4;  // the same, once repacking has rounded them: it would cut them off

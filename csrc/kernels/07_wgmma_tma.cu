@@ -179,11 +179,9 @@ Status launch_wgmma_tma(const Launch& call) {
   return with_instance(call, kWgmmaTma, [&](auto index) {
     return with_dtype(p, [&](auto type) {
       using T = typename decltype(type)::type;
-      const auto launch_layout = [&](auto a_k, auto b_k) {
+      return with_aligned_layouts<T>(p, [&](auto a_k, auto b_k) {
         return launch<wgmma_tma<decltype(index)::value, T, a_k, b_k>, true>(call, p, schedule, operands, paths);
-      };
-      if constexpr (sizeof(T) == 4) return launch_layout(std::true_type(), std::true_type());
-      else return with_layouts(p, launch_layout);
+      });
     });
   });
 }

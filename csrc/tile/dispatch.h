@@ -53,4 +53,11 @@ Status with_layouts(const Problem& p, F&& act) {
   return order_of(p.a) == Order::row_major ? with_b(std::true_type()) : with_b(std::false_type());
 }
 
+// The same for a kernel of Access::aligned, T being the operands' type: fp32 ones come with K contiguous, repacked if need be.
+template <typename T, typename F>
+Status with_aligned_layouts(const Problem& p, F&& act) {
+  if constexpr (sizeof(T) == 4) return act(std::true_type(), std::true_type());
+  else return with_layouts(p, act);
+}
+
 }  // namespace tc

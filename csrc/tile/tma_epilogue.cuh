@@ -52,11 +52,12 @@ __device__ __forceinline__ float2 unpack(uint32_t x, __nv_bfloat16) {
   return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(x));
 }
 
-// A thread's columns of a C that is one row for all: `thread`, `thread` + 128, ..
+// A thread's columns of a C that is one row for all: `thread`, `thread` + 128, .. As bits, because a conversion would wait for the
+// load, and the product with it: 16384x4096x128 on an H200 in XX microseconds instead of 56.
 template <int COLS>
 struct RowPart {
   static constexpr int COUNT = (COLS + 127) / 128;
-  float x[COUNT];
+  uint32_t bits[COUNT];
 };
 
 // The epilogue of a warpgroup for tiles of (ROWS, COLS) and D of type D. T is the operands' type, which C may have as well.
@@ -76,6 +77,7 @@ struct TmaEpilogue {
   const int name;          // of the warpgroup's named barrier
   const int thread;        // of the warpgroup
 
+  __device__ bool c_is_fp32() const { return sizeof(T) == 4 || p.c.dtype == DType::f32; }
   __device__ uint32_t box(int i) const { return smem_address(boxes) + i % BUFFERS * BOX_BYTES; }
   __device__ void sync() const { named_barrier<128>(name); }
 
@@ -92,11 +94,11 @@ struct TmaEpilogue {
 #pragma unroll
       for (int i = 0; i < part.COUNT; ++i) {
         const int64_t j = min(n0 + thread + i * 128, int(p.n) - 1) * p.c.col;
-        part.x[i] = p.c.dtype == DType::f32 ? static_cast<const float*>(p.c.data)[j] : to_float(static_cast<const T*>(p.c.data)[j]);
+        part.bits[i] = c_is_fp32() ? static_cast<const uint32_t*>(p.c.data)[j] : static_cast<const uint16_t*>(p.c.data)[j];
       }
     }
     if (paths.c_path >= CPath::pieces && p.c.col == 1 && p.c.row != 0) {
-      const int bytes = p.c.dtype == DType::f32 ? 4 : 2;
+      const int bytes = c_is_fp32() ? 4 : 2;
       if (m0 < p.m && n0 < p.n)
         prefetch_lines(static_cast<const char*>(p.c.data) + (m0 * p.c.row + n0) * bytes, p.c.row * bytes,
                        int(min(int64_t(ROWS), p.m - m0)), min(int64_t(COLS), p.n - n0) * bytes, thread, 128);
@@ -107,6 +109,13 @@ struct TmaEpilogue {
       for (int i = 0; i < BUFFERS; ++i) load_c(i, m0, n0);
     }
     return part;
+  }
+
+  __device__ float value_of(uint32_t bits) const {  // of an element of C
+    if constexpr (sizeof(T) == 2) {
+      if (!c_is_fp32()) return unpack(bits, T()).x;
+    }
+    return __uint_as_float(bits);
   }
 
   __device__ D* element(int i, int row, int col) const {
@@ -255,7 +264,7 @@ struct TmaEpilogue {
     if (paths.c_path == CPath::row) {  // the barrier before the first box makes it visible
 #pragma unroll
       for (int i = 0; i < part.COUNT; ++i)
-        if (thread + i * 128 < COLS) row[thread + i * 128] = part.x[i];
+        if (thread + i * 128 < COLS) row[thread + i * 128] = value_of(part.bits[i]);
     }
 #pragma unroll
     for (int first = 0; first < COUNT; first += BATCH) {
@@ -273,7 +282,7 @@ struct TmaEpilogue {
         if (paths.c_path >= CPath::pieces) {
           one_by_one([&](int i, int m, int n) {
             if (paths.c_path == CPath::pieces) copy_c_pieces(i, m, n);
-            else if (p.c.dtype == DType::f32) copy_c<float>(i, m, n);
+            else if (c_is_fp32()) copy_c<float>(i, m, n);
             else copy_c<T>(i, m, n);
           });
           sync();
@@ -299,6 +308,8 @@ struct TmaEpilogue {
           if (paths.d_path == DPath::pieces && n + WIDTH <= p.n) copy_d_pieces(i, m, n, split);
           else copy_d(i, m, n, split);
         });
+      }
+      if (paths.c_path == CPath::tma && paths.d_path != DPath::tma) {  // only then: the fence waits for the stores to D as well
         fence_before_tma();
         sync();
       }
