@@ -41,8 +41,8 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
   extern __shared__ __align__(1024) char smem[];
   const uint32_t stages = smem_address(smem);                       // (STAGES, A then B tile)
   char* const boxes = smem + STAGES * STAGE_BYTES;                  // (GROUPS, BOXES, 64, 128 bytes)
-  float* const rows = reinterpret_cast<float*>(boxes + GROUPS * BOXES * BLOCK);     // (GROUPS, BLK_N), of C
-  const uint32_t filled = smem_address(rows + GROUPS * BLK_N);      // (STAGES) barriers: it holds a K tile
+  char* const rows = boxes + GROUPS * BOXES * BLOCK;                // (GROUPS, BLK_N), of C, in up to four bytes each
+  const uint32_t filled = smem_address(rows + GROUPS * BLK_N * 4);  // (STAGES) barriers: it holds a K tile
   const uint32_t read = filled + STAGES * 8;                        // (STAGES) barriers: it has been multiplied
   const uint32_t arrived = read + STAGES * 8;                       // (GROUPS, BOXES) barriers: the box of C is there
   const uint32_t turn = arrived + GROUPS * BOXES * 8;               // (GROUPS) barriers: its turn to multiply
@@ -56,7 +56,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     for (int i = 0; i < GROUPS; ++i) mbarrier_init(turn + i * 8, 1);
     fence_before_tma();
     if (p.k > 0) prefetch_tensor_map(operands.a), prefetch_tensor_map(operands.b);
-    if (paths.c_path == CPath::tma) prefetch_tensor_map(paths.c);
+    if (paths.c_path == CPath::tma || paths.c_path == CPath::row) prefetch_tensor_map(paths.c);
     if (paths.d_path == DPath::tma) prefetch_tensor_map(paths.d);
   }
   __syncthreads();
@@ -90,6 +90,8 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
   const int thread = threadIdx.x % 128;
   RingPosition<STAGES> at;
   uint32_t use = 0;  // tiles that this warpgroup has finished
+  // A warpgroup that ran ahead could take `filled` of one lap of the ring for that of a later one, unless two tiles fit the ring.
+  const bool turns = PINGPONG && 2 * schedule.per_split > STAGES;
   for (int i = 0, work = blockIdx.x; work < schedule.size; ++i, work += gridDim.x) {
     const Share share = schedule[work];
     if (PINGPONG && i % GROUPS != group) {
@@ -99,7 +101,8 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     const int m0 = share.tile.m * BLK_M + (PINGPONG ? 0 : group * ROWS), n0 = share.tile.n * BLK_N;
     const auto epilogue = [&](auto d_type, auto&& act) {
       using Epilogue = TmaEpilogue<T, decltype(d_type), ROWS, BLK_N, BOXES>;
-      act(Epilogue{p, paths, boxes + group * BOXES * BLOCK, rows + group * BLK_N, arrived + group * BOXES * 8, 1 + group, thread});
+      act(Epilogue{p, paths, boxes + group * BOXES * BLOCK, rows + group * BLK_N * 4, arrived + group * BOXES * 8, 1 + group,
+                   thread});
     };
     const auto with_epilogue = [&](auto&& act) {
       if (sizeof(T) == 4 || p.d.dtype == DType::f32) epilogue(float(), act);
@@ -107,10 +110,8 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     };
 
     // ---- main loop ----
-    // A warpgroup that ran ahead could take `filled` of one lap of the ring for that of a later one.
-    if (PINGPONG) mbarrier_wait(turn + group * 8, (use & 1) ^ (group == 0));
+    if (turns) mbarrier_wait(turn + group * 8, (use & 1) ^ (group == 0));
     float acc[BLOCKS_M][BLK_N / 2];
-    RowPart<BLK_N> row;
     int last = 0;  // the stage that was multiplied last
     for (int t = 0; t < share.count; ++t) {
       mbarrier_wait(filled + at.stage * 8, at.parity);
@@ -126,7 +127,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
                                                           b + k * kNextK<B_K_CONTIGUOUS>, t > 0 || k > 0);
       wgmma_commit();
       if (t == 0) {
-        with_epilogue([&](const auto& e) { row = e.prefetch(m0, n0); });
+        with_epilogue([&](const auto& e) { e.prefetch(m0, n0); });
       } else {
         wgmma_wait<1>();
         if (thread == 0) mbarrier_arrive(read + last * 8);
@@ -134,7 +135,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
       last = at.stage;
       at.advance();
     }
-    if (PINGPONG && thread == 0) mbarrier_arrive(turn + (1 - group) * 8);
+    if (turns && thread == 0) mbarrier_arrive(turn + (1 - group) * 8);
     wgmma_wait<0>();
     if (share.count > 0) {
       if (thread == 0) mbarrier_arrive(read + last * 8);
@@ -143,11 +144,11 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
       for (int m = 0; m < BLOCKS_M; ++m)
 #pragma unroll
         for (float& x : acc[m]) x = 0.f;
-      with_epilogue([&](const auto& e) { row = e.prefetch(m0, n0); });
+      with_epilogue([&](const auto& e) { e.prefetch(m0, n0); });
     }
 
     // ---- epilogue ----
-    with_epilogue([&](const auto& e) { e.finish(acc, m0, n0, share.split, use, row); });
+    with_epilogue([&](const auto& e) { e.finish(acc, m0, n0, share.split, use); });
     ++use;
   }
   if (thread == 0) tma_store_wait_read<0>();  // the block's shared memory is about to go; the kernel's end sees to the rest
@@ -173,7 +174,7 @@ Status launch_wgmma_tma(const Launch& call) {
     if (!b.ok()) return b;
   }
   TmaPaths paths = {};
-  const Status status = make_tma_paths(paths, p, call.splits);
+  const Status status = make_tma_paths(paths, p, tile.tile_n, call.splits);
   if (!status.ok()) return status;
   const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype));
   return with_instance(call, kWgmmaTma, [&](auto index) {

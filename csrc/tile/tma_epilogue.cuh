@@ -12,7 +12,7 @@ namespace tc {
 constexpr int kBoxRows = 64;  // of C and D: those of one wgmma
 
 // How a kernel reaches C and D: by TMA where it can; in 16-byte pieces where rows are contiguous but begin anywhere;
-// otherwise element by element, side by side. row: one row for all, as a 1-D bias is.
+// otherwise element by element, side by side. row: one row for all, as a 1-D bias is, by TMA too.
 enum class CPath : uint8_t { none, tma, row, pieces, elements };
 enum class DPath : uint8_t { tma, pieces, elements };
 
@@ -22,19 +22,19 @@ struct TmaPaths {
   DPath d_path;
 };
 
-// D has `splits` layers of (M, N).
-inline Status make_tma_paths(TmaPaths& paths, const Problem& p, int splits) {
+// Tiles are `tile_n` columns wide. D has `splits` layers of (M, N).
+inline Status make_tma_paths(TmaPaths& paths, const Problem& p, int tile_n, int splits) {
   const auto rows_of_d = [&](const Matrix& x) { return order_of(x) == Order::row_major && x.dtype == p.d.dtype; };
   paths.c_path = !p.c.data                                    ? CPath::none
                  : rows_of_d(p.c) && tma_loads(p.c, p.m, p.n) ? CPath::tma
-                 : p.c.row == 0 && p.c.col <= 1               ? CPath::row
+                 : p.c.row == 0 && tma_loads(p.c, 1, p.n)     ? CPath::row
                  : rows_of_d(p.c)                             ? CPath::pieces
                                                               : CPath::elements;
   paths.d_path = tma_stores(p.d, p.m, p.n) ? DPath::tma : rows_of_d(p.d) ? DPath::pieces : DPath::elements;
-  if (paths.c_path == CPath::tma) {
-    const Status status = make_tensor_map(paths.c, p.c.data, p.c.dtype, p.m, p.n, p.c.row, kBoxRows);
-    if (!status.ok()) return status;
-  }
+  const Status status = paths.c_path == CPath::tma ? make_tensor_map(paths.c, p.c.data, p.c.dtype, p.m, p.n, p.c.row, kBoxRows)
+                        : paths.c_path == CPath::row ? make_row_map(paths.c, p.c.data, p.c.dtype, p.n, tile_n)
+                                                     : Status();
+  if (!status.ok()) return status;
   if (paths.d_path != DPath::tma) return {};
   return make_tensor_map(paths.d, p.d.data, p.d.dtype, p.m, p.n, p.d.row, kBoxRows, splits, p.m * p.n);
 }
@@ -52,14 +52,6 @@ __device__ __forceinline__ float2 unpack(uint32_t x, __nv_bfloat16) {
   return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(x));
 }
 
-// A thread's columns of a C that is one row for all: `thread`, `thread` + 128, .. As bits, because a conversion would wait for the
-// load, and the product with it: 16384x4096x128 on an H200 in XX microseconds instead of 56.
-template <int COLS>
-struct RowPart {
-  static constexpr int COUNT = (COLS + 127) / 128;
-  uint32_t bits[COUNT];
-};
-
 // The epilogue of a warpgroup for tiles of (ROWS, COLS) and D of type D. T is the operands' type, which C may have as well.
 // Boxes are (64, 128 bytes), walked down the tile's 64-row blocks last; the tile has COUNT of them, of which BUFFERS at a time
 // lie in shared memory. One thread, the warpgroup's first, speaks to TMA.
@@ -72,12 +64,12 @@ struct TmaEpilogue {
   const Problem& p;
   const TmaPaths& paths;
   char* const boxes;       // (BUFFERS, 64, 128 bytes)
-  float* const row;        // (COLS) of a C that is one row for all
+  char* const row;         // (COLS) of a C that is one row for all, in its dtype
   const uint32_t arrived;  // (BUFFERS) barriers: C is there
   const int name;          // of the warpgroup's named barrier
   const int thread;        // of the warpgroup
 
-  __device__ bool c_is_fp32() const { return sizeof(T) == 4 || p.c.dtype == DType::f32; }
+  __device__ bool c_is_fp32() const { return sizeof(T) == 4 || (sizeof(D) == 4 && p.c.dtype == DType::f32); }
   __device__ uint32_t box(int i) const { return smem_address(boxes) + i % BUFFERS * BOX_BYTES; }
   __device__ void sync() const { named_barrier<128>(name); }
 
@@ -86,16 +78,12 @@ struct TmaEpilogue {
     tma_load(box(i), paths.c, arrived + i % BUFFERS * 8, n0 + i % PER_BLOCK * WIDTH, m0 + i / PER_BLOCK * kBoxRows);
   }
 
-  // While the product runs: asks for the tile's first boxes of C, into which the last tile's D no longer lies, or for this
-  // thread's part of its row.
-  __device__ RowPart<COLS> prefetch(int m0, int n0) const {
-    RowPart<COLS> part = {};
-    if (paths.c_path == CPath::row) {
-#pragma unroll
-      for (int i = 0; i < part.COUNT; ++i) {
-        const int64_t j = min(n0 + thread + i * 128, int(p.n) - 1) * p.c.col;
-        part.bits[i] = c_is_fp32() ? static_cast<const uint32_t*>(p.c.data)[j] : static_cast<const uint16_t*>(p.c.data)[j];
-      }
+  // While the product runs: asks for the tile's first boxes of C, into which the last tile's D no longer lies, or for its part of
+  // C's row. The row comes by TMA because ptxas has the next wgmma wait for a load to registers that only the epilogue uses.
+  __device__ void prefetch(int m0, int n0) const {
+    if (paths.c_path == CPath::row && thread == 0) {
+      mbarrier_arrive_expect(arrived, COLS * (c_is_fp32() ? 4 : 2));
+      tma_load(smem_address(row), paths.c, arrived, n0, 0);
     }
     if (paths.c_path >= CPath::pieces && p.c.col == 1 && p.c.row != 0) {
       const int bytes = c_is_fp32() ? 4 : 2;
@@ -108,14 +96,6 @@ struct TmaEpilogue {
 #pragma unroll
       for (int i = 0; i < BUFFERS; ++i) load_c(i, m0, n0);
     }
-    return part;
-  }
-
-  __device__ float value_of(uint32_t bits) const {  // of an element of C
-    if constexpr (sizeof(T) == 2) {
-      if (!c_is_fp32()) return unpack(bits, T()).x;
-    }
-    return __uint_as_float(bits);
   }
 
   __device__ D* element(int i, int row, int col) const {
@@ -198,6 +178,13 @@ struct TmaEpilogue {
         if (col < cols) d[row * p.d.row + col * p.d.col] = *element(i, row, col);
   }
 
+  __device__ __forceinline__ float2 row_pair(int col) const {  // elements col and col + 1 of C's row
+    if constexpr (sizeof(T) == 2) {
+      if (!c_is_fp32()) return unpack(*reinterpret_cast<const uint32_t*>(row + col * 2), T());
+    }
+    return *reinterpret_cast<const float2*>(row + col * 4);
+  }
+
   // This thread's elements of C in box i, or zeros: pairs of columns in the order in which acc has them.
   using Pairs = float2[WIDTH / 8][2];  // (columns, rows), eight apart
   __device__ __forceinline__ void read_c(int i, Pairs& c) const {
@@ -207,8 +194,7 @@ struct TmaEpilogue {
       for (auto& pair : c) pair[0] = pair[1] = {};
     } else if (paths.c_path == CPath::row) {
 #pragma unroll
-      for (int j = 0; j < WIDTH / 8; ++j)
-        c[j][0] = c[j][1] = *reinterpret_cast<const float2*>(&row[i % PER_BLOCK * WIDTH + j * 8 + lane % 4 * 2]);
+      for (int j = 0; j < WIDTH / 8; ++j) c[j][0] = c[j][1] = row_pair(i % PER_BLOCK * WIDTH + j * 8 + lane % 4 * 2);
     } else if constexpr (sizeof(D) == 2) {
 #pragma unroll
       for (int j = 0; j < WIDTH / 8; j += 2) {
@@ -259,13 +245,9 @@ struct TmaEpilogue {
   // tile has no more, one otherwise, because C then comes into those that have left (16384x4096x128 on an H200: a bias 67
   // microseconds box by box, 56 at once; fp32 150 box by box, 160 in pairs).
   __device__ __forceinline__ void finish(const float (&acc)[ROWS / kBoxRows][COLS / 2], int m0, int n0, int split,
-                                         uint32_t use, const RowPart<COLS>& part) const {
+                                         uint32_t use) const {
     constexpr int BATCH = COUNT == BUFFERS ? BUFFERS : 1, LATER = COUNT > BUFFERS && BUFFERS > 1;
-    if (paths.c_path == CPath::row) {  // the barrier before the first box makes it visible
-#pragma unroll
-      for (int i = 0; i < part.COUNT; ++i)
-        if (thread + i * 128 < COLS) row[thread + i * 128] = value_of(part.bits[i]);
-    }
+    if (paths.c_path == CPath::row) mbarrier_wait(arrived, use & 1);
 #pragma unroll
     for (int first = 0; first < COUNT; first += BATCH) {
       const auto each = [&](auto&& act) {  // act(box, its first row, its first column)
@@ -303,6 +285,7 @@ struct TmaEpilogue {
           if (loads) tma_store_wait_read<LATER>();
         }
       } else {
+        if (paths.c_path == CPath::row) fence_before_tma();  // its next part comes where this one has been read
         sync();
         one_by_one([&](int i, int m, int n) {
           if (paths.d_path == DPath::pieces && n + WIDTH <= p.n) copy_d_pieces(i, m, n, split);
