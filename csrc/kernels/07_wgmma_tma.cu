@@ -90,8 +90,6 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
   const int thread = threadIdx.x % 128;
   RingPosition<STAGES> at;
   uint32_t use = 0;  // tiles that this warpgroup has finished
-  // A warpgroup that ran ahead could take `filled` of one lap of the ring for that of a later one, unless two tiles fit the ring.
-  const bool turns = PINGPONG && 2 * schedule.per_split > STAGES;
   for (int i = 0, work = blockIdx.x; work < schedule.size; ++i, work += gridDim.x) {
     const Share share = schedule[work];
     if (PINGPONG && i % GROUPS != group) {
@@ -110,7 +108,8 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     };
 
     // ---- main loop ----
-    if (turns) mbarrier_wait(turn + group * 8, (use & 1) ^ (group == 0));
+    // A warpgroup that ran ahead could take `filled` of one lap of the ring for that of a later one.
+    if (PINGPONG) mbarrier_wait(turn + group * 8, (use & 1) ^ (group == 0));
     float acc[BLOCKS_M][BLK_N / 2];
     int last = 0;  // the stage that was multiplied last
     for (int t = 0; t < share.count; ++t) {
@@ -135,7 +134,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
       last = at.stage;
       at.advance();
     }
-    if (turns && thread == 0) mbarrier_arrive(turn + (1 - group) * 8);
+    if (PINGPONG && thread == 0) mbarrier_arrive(turn + (1 - group) * 8);
     wgmma_wait<0>();
     if (share.count > 0) {
       if (thread == 0) mbarrier_arrive(read + last * 8);
