@@ -107,6 +107,8 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
       else epilogue(T(), act);
     };
 
+    with_epilogue([&](const auto& e) { e.load_row(n0); });
+
     // ---- main loop ----
     // A warpgroup that ran ahead could take `filled` of one lap of the ring for that of a later one.
     if (PINGPONG) mbarrier_wait(turn + group * 8, (use & 1) ^ (group == 0));
