@@ -7,7 +7,7 @@
 // 32x64 has 21. That leaves one block per SM. Rows are padded by 16 bytes, not 32: eight rows then start in eight
 // different bank groups, so ldmatrix reads them without conflicts. Tiles are walked in groups of eight rows, which
 // keeps operands in L2.
-// Measured gain (H200): 269 TFLOP/s at 4096 cubed and 288 at 8192, 1.3x wmma_block.
+// Measured gain (H200): 271 TFLOP/s at 4096 cubed and 286 at 8192, 1.3x wmma_block.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o wmma_dbuf.cubin csrc/kernels/04_wmma_double_buffer.cu
 // Run:   python -m bench.sweep --kernel wmma_double_buffer

@@ -7,7 +7,7 @@
 // for the next load. Groups are committed even when empty, so that waiting for all but K_STAGE - 2 always means the
 // current tile. fp32 operands, if the caller allows TF32, take the same bytes with half as many elements of K in them.
 // Misaligned operands, which cp.async cannot read, go through registers.
-// Measured gain (H200): 282 TFLOP/s at 4096 cubed and 302 at 8192, 1.05x both wmma_double_buffer, by K tiles of 64 and so half
+// Measured gain (H200): 283 TFLOP/s at 4096 cubed and 301 at 8192, 1.05x both wmma_double_buffer, by K tiles of 64 and so half
 // the barriers: two buffers hide global latency already, and what is left is the pace of WMMA's fragment loads.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o wmma_kstage.cubin csrc/kernels/05_wmma_kstage.cu

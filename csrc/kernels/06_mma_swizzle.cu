@@ -10,7 +10,7 @@
 // Hopper an instance of one block to an SM starts while the kernel before it still runs (tile/launch.h). Where small tiles
 // would leave each scheduler a single warp, two groups of warps take different k-steps of every K tile (slices).
 //
-// Measured gain (H200): 470 TFLOP/s at 4096 cubed and 493 at 8192, 1.7x and 1.6x wmma_kstage, 78 and 82 % of the mma.sync
+// Measured gain (H200): 469 TFLOP/s at 4096 cubed and 487 at 8192, 1.7x and 1.6x wmma_kstage, 77 and 80 % of the mma.sync
 // ceiling of that run.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o mma_swizzle.cubin csrc/kernels/06_mma_swizzle.cu

@@ -7,7 +7,7 @@
 // ones give each a tile of its own, so that one's epilogue hides behind the other's product. Small N, M or K: smaller tiles,
 // split K. fp32 operands come through workspace, rounded to TF32 there: wgmma would cut them off, which doubles the error.
 //
-// Measured gain (H200, one run): 718 TFLOP/s at 4096 cubed and 766 at 8192, 1.5x mma_swizzle, 1.07x torch.addmm.
+// Measured gain (H200, one run): 715 TFLOP/s at 4096 cubed and 750 at 8192, 1.5x mma_swizzle, 1.07x torch.addmm.
 //
 // Build: nvcc -std=c++17 -O3 -gencode=arch=compute_90a,code=sm_90a -Xptxas=-v -cubin -o wgmma.cubin csrc/kernels/07_wgmma_tma.cu
 // Run:   python -m bench.sweep --kernel wgmma_tma
