@@ -124,29 +124,30 @@ Matrix expand(const Arg& self, int64_t m, int64_t n) {
 
 Matrix matrix(const Arg& x) { return {x.tensor.data_ptr(), x.strides[0], x.strides[1], dtype_of(x)}; }
 
-// Checks everything but the result. D is left for the caller to fill in; its dtype is set.
-Problem checked_problem(const Arg& self, const Arg& mat1, const Arg& mat2, ScalarType out_dtype, double beta,
+// Checks everything but the result. D is left for the caller to fill in; its dtype is set. No `self`: the plain product.
+Problem checked_problem(const Arg* self, const Arg& mat1, const Arg& mat2, ScalarType out_dtype, double beta,
                         double alpha, bool allow_tf32) {
   for (const Arg* x : {&mat1, &mat2})
     check(x->sizes.size() == 2, x->name, " must be a matrix, got ", x->sizes.size(), "-D tensor");
   check(mat1.sizes[1] == mat2.sizes[0], "mat1 and mat2 shapes cannot be multiplied (", mat1.sizes[0], "x",
         mat1.sizes[1], " and ", mat2.sizes[0], "x", mat2.sizes[1], ")");
-  for (const Arg* x : {&self, &mat2})
+  const Arg& addend = self ? *self : mat2;  // mat2 is then checked twice
+  for (const Arg* x : {&addend, &mat2})
     check(x->shares_device(mat1), "Expected all tensors to be on the same device, but got ", x->name, " is on ",
           DeviceOf{*x}, ", different from other tensors on ", DeviceOf{mat1});
-  check(self.dtype == mat2.dtype || (out_dtype != mat1.dtype && self.dtype == out_dtype),
-        "self and mat2 must have the same dtype, but got ",
-        self.dtype, " and ", mat2.dtype);
+  check(addend.dtype == mat2.dtype || (out_dtype != mat1.dtype && addend.dtype == out_dtype),
+        "self and mat2 must have the same dtype, but got ", addend.dtype, " and ", mat2.dtype);
   check(mat1.dtype == mat2.dtype, "mat1 and mat2 must have the same dtype, but got ", mat1.dtype, " and ",
         mat2.dtype);
   const int64_t m = mat1.sizes[0], k = mat1.sizes[1], n = mat2.sizes[1];
-  Problem p{m, n, k, matrix(mat1), matrix(mat2), expand(self, m, n), {}, float(alpha), float(beta), allow_tf32};
+  Problem p{m, n, k, matrix(mat1), matrix(mat2), self ? expand(*self, m, n) : Matrix{nullptr, 0, 0, dtype_of(mat1)}, {},
+            float(alpha), float(beta), allow_tf32};
   check(out_dtype == mat1.dtype || out_dtype == ScalarType::Float,
         "out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs, but got ", out_dtype, " for ",
         mat1.dtype, " inputs");
   p.d.dtype = out_dtype == ScalarType::Float ? DType::f32 : p.a.dtype;
   if (aoti_torch_grad_mode_is_enabled())
-    for (const Arg* x : {&self, &mat1, &mat2}) check_forward_only(*x);
+    for (const Arg* x : {&addend, &mat1, &mat2}) check_forward_only(*x);
   return p;
 }
 
@@ -208,7 +209,7 @@ void run(const Arg& mat1, const Arg& mat2, Problem p, const Tensor& out, const s
 Tensor addmm_dtype(const Tensor& self_, const Tensor& mat1_, const Tensor& mat2_, ScalarType out_dtype, double beta,
                    double alpha, bool allow_tf32) {
   const Arg self("self", self_), mat1("mat1", mat1_), mat2("mat2", mat2_);
-  const Problem p = checked_problem(self, mat1, mat2, out_dtype, beta, alpha, allow_tf32);
+  const Problem p = checked_problem(&self, mat1, mat2, out_dtype, beta, alpha, allow_tf32);
   const Tensor out = empty(p.m, p.n, out_dtype, mat1);
   run(mat1, mat2, p, out, {});
   return out;
@@ -216,6 +217,18 @@ Tensor addmm_dtype(const Tensor& self_, const Tensor& mat1_, const Tensor& mat2_
 
 Tensor addmm(const Tensor& self, const Tensor& mat1, const Tensor& mat2, double beta, double alpha, bool allow_tf32) {
   return addmm_dtype(self, mat1, mat2, mat1.scalar_type(), beta, alpha, allow_tf32);
+}
+
+Tensor mm_dtype(const Tensor& mat1_, const Tensor& mat2_, ScalarType out_dtype, bool allow_tf32) {
+  const Arg mat1("mat1", mat1_), mat2("mat2", mat2_);
+  const Problem p = checked_problem(nullptr, mat1, mat2, out_dtype, 0, 1, allow_tf32);
+  const Tensor out = empty(p.m, p.n, out_dtype, mat1);
+  run(mat1, mat2, p, out, {});
+  return out;
+}
+
+Tensor mm(const Tensor& mat1, const Tensor& mat2, bool allow_tf32) {
+  return mm_dtype(mat1, mat2, mat1.scalar_type(), allow_tf32);
 }
 
 // As no accessor of the stable ABI tells: views of nothing at each storage's beginning are one and the same.
@@ -244,7 +257,7 @@ void addmm_by_kernel_out(const Tensor& self_, const Tensor& mat1_, const Tensor&
   const Arg self("self", self_), mat1("mat1", mat1_), mat2("mat2", mat2_), out("out", out_);
   check(out.dtype == mat1.dtype || out.dtype == ScalarType::Float, "Expected out tensor to have dtype ",
         mat1.dtype, " or Float, but got ", out.dtype, " instead");
-  Problem p = checked_problem(self, mat1, mat2, out.dtype, beta, alpha, allow_tf32);
+  Problem p = checked_problem(&self, mat1, mat2, out.dtype, beta, alpha, allow_tf32);
   check(out.shares_device(mat1), "Expected out tensor to be on the same device, but got out is on ", DeviceOf{out},
         ", different from other tensors on ", DeviceOf{mat1});
   check(!aoti_torch_grad_mode_is_enabled() || !recorded(out_),
@@ -285,6 +298,8 @@ STABLE_TORCH_LIBRARY(tc, library) {
   library.def(
       "addmm.dtype(Tensor self, Tensor mat1, Tensor mat2, ScalarType out_dtype, *, float beta=1, float alpha=1, "
       "bool allow_tf32=False) -> Tensor");
+  library.def("mm(Tensor mat1, Tensor mat2, *, bool allow_tf32=False) -> Tensor");
+  library.def("mm.dtype(Tensor mat1, Tensor mat2, ScalarType out_dtype, *, bool allow_tf32=False) -> Tensor");
   library.def(
       "addmm_out(Tensor self, Tensor mat1, Tensor mat2, *, float beta=1, float alpha=1, bool allow_tf32=False, "
       "Tensor(a!) out) -> ()");
@@ -296,6 +311,8 @@ STABLE_TORCH_LIBRARY(tc, library) {
 void implement(torch::stable::detail::StableLibrary& library) {
   library.impl("addmm", TORCH_BOX(&addmm));
   library.impl("addmm.dtype", TORCH_BOX(&addmm_dtype));
+  library.impl("mm", TORCH_BOX(&mm));
+  library.impl("mm.dtype", TORCH_BOX(&mm_dtype));
   library.impl("addmm_out", TORCH_BOX(&addmm_out));
   library.impl("addmm_by_kernel_out", TORCH_BOX(&addmm_by_kernel_out));
 }

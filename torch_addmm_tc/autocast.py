@@ -31,6 +31,18 @@ def _register(device_type, key):
                 self, cast(mat1, dtype), cast(mat2, dtype), out_dtype, beta=beta, alpha=alpha, allow_tf32=allow_tf32
             )
 
+    def mm(mat1, mat2, *, allow_tf32=False):
+        dtype = torch.get_autocast_dtype(device_type)
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
+            return torch.ops.tc.mm.default(cast(mat1, dtype), cast(mat2, dtype), allow_tf32=allow_tf32)
+
+    def mm_dtype(mat1, mat2, out_dtype, *, allow_tf32=False):
+        dtype = torch.get_autocast_dtype(device_type)
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
+            return torch.ops.tc.mm.dtype(cast(mat1, dtype), cast(mat2, dtype), out_dtype, allow_tf32=allow_tf32)
+
+    _library.impl("mm", mm, key.name)
+    _library.impl("mm.dtype", mm_dtype, key.name)
     _library.impl("addmm", addmm, key.name)
     _library.impl("addmm.dtype", addmm_dtype, key.name)
 

@@ -8,7 +8,7 @@ SUPPORTED = (torch.float16, torch.bfloat16, torch.float32)
 
 
 def checked_shape(self, mat1, mat2, out_dtype):
-    """(M, N), or the op's error about shapes and dtypes."""
+    """(M, N), or the op's error about shapes and dtypes. self: None for the plain product."""
     for name, x in (("mat1", mat1), ("mat2", mat2)):
         torch._check(x.dim() == 2, lambda: f"{name} must be a matrix, got {x.dim()}-D tensor")
     torch._check(
@@ -18,7 +18,7 @@ def checked_shape(self, mat1, mat2, out_dtype):
         ),
     )
     torch._check(
-        self.dtype == mat2.dtype or (out_dtype != mat1.dtype and self.dtype == out_dtype),
+        self is None or self.dtype == mat2.dtype or (out_dtype != mat1.dtype and self.dtype == out_dtype),
         lambda: f"self and mat2 must have the same dtype, but got {self.dtype} and {mat2.dtype}",
     )
     torch._check(
@@ -37,13 +37,17 @@ def checked_shape(self, mat1, mat2, out_dtype):
         ),
     )
     shape = (mat1.shape[0], mat2.shape[1])
-    self.expand(shape)  # raises aten's own message when it cannot
+    if self is not None:
+        self.expand(shape)  # raises aten's own message when it cannot
     return shape
 
 
 def _check_arguments(self, mat1, mat2, out_dtype):
     shape = checked_shape(self, mat1, mat2, out_dtype)
-    for name, x in (("self", self), ("mat2", mat2)):
+    arguments = {"self": self, "mat1": mat1, "mat2": mat2}
+    if self is None:
+        del arguments["self"]
+    for name, x in arguments.items():
         torch._check(
             x.device == mat1.device,
             lambda: (
@@ -51,7 +55,7 @@ def _check_arguments(self, mat1, mat2, out_dtype):
                 f"other tensors on {mat1.device}"
             ),
         )
-    for name, x in (("self", self), ("mat1", mat1), ("mat2", mat2)):
+    for name, x in arguments.items():
         torch._check(
             not (torch.is_grad_enabled() and x.requires_grad),
             lambda: (
@@ -71,6 +75,16 @@ def _addmm(self, mat1, mat2, *, beta=1, alpha=1, allow_tf32=False):
 @torch.library.register_fake("tc::addmm.dtype")
 def _addmm_dtype(self, mat1, mat2, out_dtype, *, beta=1, alpha=1, allow_tf32=False):
     return mat1.new_empty(_check_arguments(self, mat1, mat2, out_dtype), dtype=out_dtype)
+
+
+@torch.library.register_fake("tc::mm")
+def _mm(mat1, mat2, *, allow_tf32=False):
+    return mat1.new_empty(_check_arguments(None, mat1, mat2, mat1.dtype))
+
+
+@torch.library.register_fake("tc::mm.dtype")
+def _mm_dtype(mat1, mat2, out_dtype, *, allow_tf32=False):
+    return mat1.new_empty(_check_arguments(None, mat1, mat2, out_dtype), dtype=out_dtype)
 
 
 def _addmm_out(self, mat1, mat2, *, beta=1, alpha=1, allow_tf32=False, kernel="", out):

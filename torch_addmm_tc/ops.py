@@ -50,3 +50,11 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1, out_dtype=None, out=None):
     if out_dtype is None:
         return torch.ops.tc.addmm.default(input, mat1, mat2, beta=beta, alpha=alpha, allow_tf32=tf32)
     return torch.ops.tc.addmm.dtype(input, mat1, mat2, out_dtype, beta=beta, alpha=alpha, allow_tf32=tf32)
+
+
+def mm(mat1, mat2, *, out_dtype=None):
+    """mat1 @ mat2: addmm without an input to add. Shapes, dtypes, result and errors are addmm's."""
+    tf32 = mat1.dtype == torch.float32 and tf32_allowed()
+    if out_dtype is None:
+        return torch.ops.tc.mm.default(mat1, mat2, allow_tf32=tf32)
+    return torch.ops.tc.mm.dtype(mat1, mat2, out_dtype, allow_tf32=tf32)

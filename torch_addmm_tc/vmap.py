@@ -30,5 +30,16 @@ def _vmap(op):
     return rule
 
 
+def _vmap_mm(op):
+    addmm = _vmap(lambda self, mat1, mat2, *args, **kwargs: op(mat1, mat2, *args, **kwargs))
+
+    def rule(info, in_dims, mat1, mat2, *args, **kwargs):
+        return addmm(info, (None, *in_dims), mat1.new_empty(()), mat1, mat2, *args, **kwargs)
+
+    return rule
+
+
+torch.library.register_vmap("tc::mm", _vmap_mm(torch.ops.tc.mm.default))
+torch.library.register_vmap("tc::mm.dtype", _vmap_mm(torch.ops.tc.mm.dtype))
 torch.library.register_vmap("tc::addmm", _vmap(torch.ops.tc.addmm.default))
 torch.library.register_vmap("tc::addmm.dtype", _vmap(torch.ops.tc.addmm.dtype))

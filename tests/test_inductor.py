@@ -1,0 +1,121 @@
+"""Compiled models: what the pass replaces, what it leaves and says, and that nothing else changes."""
+
+import logging
+
+import pytest
+import torch
+from torch import nn
+from torch._inductor.custom_graph_pass import CustomGraphPass
+
+import torch_addmm_tc as tc
+from torch_addmm_tc.inductor import Pass
+
+LOGGER = "torch_addmm_tc.inductor"
+
+
+class Model(nn.Module):
+    """A bias, a residual of two dimensions, a plain product, and one that stays with torch."""
+
+    def __init__(self, device, dtype=torch.bfloat16):
+        super().__init__()
+        self.up, self.down, self.head = nn.Linear(48, 33), nn.Linear(33, 48, bias=False), nn.Linear(48, 8, bias=False)
+        self.to(device, dtype).requires_grad_(False)
+
+    def forward(self, x):
+        hidden = self.head(self.down(torch.relu(self.up(x))) + x)
+        return hidden.double() @ torch.ones(8, 3, dtype=torch.float64, device=x.device)
+
+
+def compiled(model, mode=None, options=None, **kwargs):
+    torch._dynamo.reset()
+    return torch.compile(model, options=tc.compile_options(mode, options), fullgraph=True, **kwargs)
+
+
+@pytest.fixture
+def said(caplog):
+    caplog.set_level(logging.DEBUG, logger=LOGGER)
+    return lambda: [record.getMessage() for record in caplog.records if record.name == LOGGER]
+
+
+@pytest.mark.parametrize("mode", (None, "reduce-overhead"))
+@pytest.mark.parametrize("dynamic", (False, True))
+def test_products_are_replaced(device, said, mode, dynamic):
+    model = Model(device)
+    fast = compiled(model, mode, {"fx_graph_cache": False}, dynamic=dynamic)
+    for rows in (16, 24, 40) if dynamic else (16,):
+        x = torch.randn(rows, 48, device=device, dtype=torch.bfloat16)
+        assert (fast(x) - model(x)).abs().max() <= 0.02 * model(x).abs().max()
+    replaced = {"aten.mm + aten.add": 1, "aten.addmm.default": 1, "aten.mm.default": 1}
+    assert f"replaced {replaced}; left {{'aten.mm.default': 1}}" in said()
+    assert any(line.startswith("left aten.mm.default") and line.endswith("its dtype is torch.float64") for line in said())
+
+
+def test_gradients_are_torchs(device, said):
+    model = Model(device).requires_grad_(True)
+    x = torch.randn(16, 48, device=device, dtype=torch.bfloat16)
+    model(x).sum().backward()
+    expected = [p.grad for p in model.parameters()]
+    model.zero_grad()
+    compiled(model, options={"fx_graph_cache": False})(x).sum().backward()
+    assert sum("replaced {" in line for line in said()) == 2  # the forward and the backward graph
+    for p, grad in zip(model.parameters(), expected, strict=True):
+        assert (p.grad - grad).abs().max() <= 0.02 * grad.abs().max()
+
+
+class Note(CustomGraphPass):
+    def __init__(self):
+        self.graphs = 0
+
+    def __call__(self, graph):
+        self.graphs += 1
+
+    def uuid(self):
+        return "note"
+
+
+def test_the_users_pass_runs_too(device):
+    note, calls = Note(), []
+    x = torch.randn(16, 48, device=device, dtype=torch.bfloat16)
+    compiled(Model(device), options={"post_grad_custom_pre_pass": note, "fx_graph_cache": False})(x)
+    assert note.graphs == 1
+    with torch._inductor.config.patch(post_grad_custom_pre_pass=calls.append):
+        assert Pass([note]).uuid() and tc.compile_options()["post_grad_custom_pre_pass"].uuid() is None  # not to be cached
+        compiled(Model(device))(x)
+    assert len(calls) == 1
+
+
+def test_uuid_changes_with_what_the_pass_depends_on():
+    ours = tc.compile_options()["post_grad_custom_pre_pass"].uuid()
+    assert ours == Pass().uuid() != Pass([Note()]).uuid()
+
+
+def test_options_merge():
+    options = tc.compile_options("max-autotune", {"max_autotune": False, "epilogue_fusion": True})
+    assert not options["max_autotune"] and options["epilogue_fusion"] and options["coordinate_descent_tuning"]
+    with pytest.raises(RuntimeError, match="Unrecognized mode"):
+        tc.compile_options("fastest")
+
+
+def test_a_sum_of_a_product_with_itself_or_of_another_shape_is_no_addmm(device, said):
+    def model(a, b, c):
+        product = a @ b
+        return product + product, (a @ b.flip(0)) + c  # c has three dimensions
+
+    a, b, c = (torch.randn(*s, device=device).bfloat16() for s in ((16, 32), (32, 24), (2, 16, 24)))
+    for result, expected in zip(compiled(model, options={"fx_graph_cache": False})(a, b, c), model(a, b, c), strict=True):
+        assert (result - expected).abs().max() <= 0.02 * expected.abs().max()
+    assert said()[-1].startswith("replaced {'aten.mm.default': 2}")
+
+
+def test_aot_inductor_runs_the_ops(device, tmp_path):
+    model, x = Model(device), torch.randn(16, 48, device=device, dtype=torch.bfloat16)
+    options = tc.compile_options(options={"fx_graph_cache": False})
+    package = torch._inductor.aoti_compile_and_package(
+        torch.export.export(model, (x,)), package_path=str(tmp_path / "model.pt2"), inductor_configs=options
+    )
+    loaded = torch._inductor.aoti_load_package(package)
+    activity = torch.profiler.ProfilerActivity.CPU
+    with torch.profiler.profile(activities=[activity]) as profile:
+        result = loaded(x)
+    assert (result - model(x)).abs().max() <= 0.02 * model(x).abs().max()
+    assert {"tc::addmm", "tc::mm"} <= {event.key for event in profile.key_averages()}

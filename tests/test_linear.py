@@ -1,0 +1,115 @@
+"""Linear and swap_linears: the same results and state as torch's layers, on the op wherever it applies."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import torch_addmm_tc as tc
+from torch_addmm_tc import linear
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The names of this package's functions that layers call, as they do."""
+    names = []
+    for name in ("addmm", "mm"):
+        function = getattr(linear, name)
+        monkeypatch.setattr(linear, name, lambda *args, name=name, function=function: names.append(name) or function(*args))
+    return names
+
+
+def close(result, expected):
+    return result.shape == expected.shape and torch.allclose(result, expected, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("bias", (True, False))
+@pytest.mark.parametrize("shape", ((5, 17), (2, 3, 17), (0, 17), (2, 0, 3, 17), (1, 17)))
+def test_linear_is_nn_linear(device, calls, dtype, bias, shape):
+    theirs = nn.Linear(17, 9, bias=bias, device=device, dtype=dtype)
+    ours = tc.Linear(17, 9, bias=bias, device=device, dtype=dtype)
+    assert isinstance(ours, nn.Linear)
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(shape, device=device).to(dtype)
+    with torch.inference_mode():
+        assert close(ours(x), theirs(x))
+        assert close(ours(x.mT.contiguous().mT), theirs(x))
+    if device == "cpu" or dtype != torch.float32:  # float32 without TF32 is torch's
+        assert calls == ["addmm" if bias else "mm"] * 2
+
+
+def test_a_vector_a_gradient_autocast_and_float64_are_torchs(device, calls):
+    layer, x = tc.Linear(17, 9, device=device), torch.randn(5, 17, device=device)
+    assert layer(x).requires_grad
+    layer(x).sum().backward()
+    assert layer.weight.grad is not None
+    with torch.no_grad():
+        assert layer(x[0]).shape == (9,)
+        with torch.autocast(device, dtype=torch.bfloat16):
+            assert layer(x).dtype == torch.bfloat16
+        assert layer.double()(x.double()).dtype == torch.float64
+    assert calls == []
+
+
+def test_a_subclass_with_an_arithmetic_of_its_own_is_torchs(calls):
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    layer = tc.Linear(17, 9).requires_grad_(False)
+    layer.weight = nn.Parameter(TwoTensor(layer.weight.data, layer.weight.data), requires_grad=False)
+    assert isinstance(layer(torch.randn(5, 17)), TwoTensor) and calls == []
+
+
+class Conv1D(nn.Module):
+    """As transformers has it: y = x @ weight + bias, weight (K, N)."""
+
+    def __init__(self, n, k):
+        super().__init__()
+        self.nf = n
+        self.weight, self.bias = nn.Parameter(torch.randn(k, n)), nn.Parameter(torch.randn(n))
+
+    def forward(self, x):
+        return torch.addmm(self.bias, x.view(-1, x.size(-1)), self.weight).view(*x.shape[:-1], self.nf)
+
+
+Conv1D.__module__ = "transformers.pytorch_utils"
+
+
+def model(device):
+    layers = nn.Sequential(nn.Linear(17, 9), nn.ReLU(), Conv1D(6, 9), nn.Sequential(nn.Linear(6, 5, bias=False)))
+    return layers.to(device, torch.bfloat16).requires_grad_(False)
+
+
+def test_swap_linears(device, calls):
+    theirs, x = model(device), torch.randn(2, 3, 17, device=device).bfloat16()
+    seen = []
+    theirs[0].register_forward_hook(lambda *_: seen.append("hook"))
+    ours = copy.deepcopy(theirs)
+    weights = [id(p) for p in ours.parameters()]
+    assert tc.swap_linears(ours) is ours and tc.swap_linears(ours) is ours  # twice is once
+    assert [id(p) for p in ours.parameters()] == weights and ours.state_dict().keys() == theirs.state_dict().keys()
+    assert isinstance(ours[0], tc.Linear) and isinstance(ours[2], Conv1D) and isinstance(ours[3][0], tc.Linear)
+    assert close(ours(x), theirs(x)) and calls == ["addmm", "addmm", "mm"] and seen == ["hook"] * 2
+    copy.deepcopy(ours)(x)
+    assert len(calls) == 6
+
+
+def test_swap_linears_takes_a_filter_and_leaves_subclasses():
+    class Special(nn.Linear):
+        pass
+
+    layers = nn.Sequential(nn.Linear(4, 4), Special(4, 4), nn.Linear(4, 4))
+    tc.swap_linears(layers, lambda name, module: name != "0")
+    assert [type(layer) for layer in layers] == [nn.Linear, Special, tc.Linear]
+
+
+def test_compiled_layers_hold_the_op(device):
+    layers, x = tc.swap_linears(model(device)), torch.randn(6, 17, device=device).bfloat16()
+    program = torch.export.export(layers, (x,))
+    targets = [node.target for node in program.graph.nodes]
+    assert targets.count(torch.ops.tc.addmm.default) == 2 and targets.count(torch.ops.tc.mm.default) == 1
+    torch._dynamo.reset()
+    assert close(torch.compile(layers, fullgraph=True)(x), layers(x))

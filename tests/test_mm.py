@@ -1,0 +1,55 @@
+"""torch.ops.tc.mm: addmm without an input to add."""
+
+import pytest
+import torch
+from torch.library import opcheck
+
+import torch_addmm_tc as tc
+from torch_addmm_tc.testing import Case, reference
+
+MM = torch.ops.tc.mm
+
+
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float32), ids=str)
+@pytest.mark.parametrize("out_dtype", (None, torch.float32), ids=str)
+@pytest.mark.parametrize("a,b", (("row", "col"), ("col", "row"), ("row_odd", "strided")))
+@pytest.mark.parametrize("m,n,k", ((137, 265, 331), (1, 64, 4096), (264, 136, 416), (5, 0, 3), (5, 3, 0)))
+def test_mm(device, dtype, out_dtype, a, b, m, n, k):
+    _, mat1, mat2 = Case(m, n, k, dtype, a=a, b=b).inputs(device)
+    result = tc.mm(mat1, mat2, out_dtype=out_dtype)
+    assert result.shape == (m, n) and result.is_contiguous() and result.dtype == (out_dtype or dtype)
+    nothing = torch.zeros((), dtype=dtype, device=device)
+    assert reference(nothing, mat1, mat2, out_dtype=out_dtype).error(result) <= 1
+    assert torch.equal(result, tc.addmm(nothing, mat1, mat2, beta=0, out_dtype=out_dtype))
+
+
+def test_opcheck(device):
+    _, a, b = Case(6, 10, 8, b="col").inputs(device)
+    opcheck(MM.default, (a, b))
+    opcheck(MM.dtype, (a, b, torch.float32))
+
+
+def test_vmap_and_autocast(device):
+    a, b = torch.randn(3, 6, 8, device=device), torch.randn(8, 10, device=device)
+    assert torch.allclose(torch.vmap(MM.default, (0, None))(a, b), a @ b, atol=1e-4)
+    assert torch.allclose(torch.vmap(MM.dtype, (0, None, None))(a, b, torch.float32), a @ b, atol=1e-4)
+    with torch.autocast(device, dtype=torch.bfloat16):
+        assert tc.mm(a[0], b).dtype == torch.bfloat16 and tc.mm(a[0], b, out_dtype=torch.float32).dtype == torch.float32
+
+
+@pytest.mark.parametrize("where", ("eager", "meta"))
+def test_errors_are_addmms(device, where):
+    a, b = torch.randn(6, 8, device=device).half(), torch.randn(8, 10, device=device).half()
+    if where == "meta":
+        a, b = a.to("meta"), b.to("meta")
+    for args, message in (
+        ((a, b[1:]), "mat1 and mat2 shapes cannot be multiplied"),
+        ((a[0], b), "mat1 must be a matrix, got 1-D tensor"),
+        ((a, b.float()), "mat1 and mat2 must have the same dtype"),
+        ((a.double(), b.double()), "supports float16, bfloat16 and float32"),
+        ((a.clone().requires_grad_(), b), "forward-only, but mat1 requires grad"),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            MM(*args)
+    with pytest.raises(RuntimeError, match="out_dtype must be the same as input dtype or fp32"):
+        MM(a, b, torch.bfloat16)

@@ -1,0 +1,101 @@
+"""DTensor on two processes (gloo, on the CPU): every rule of sharding.py, and torch's own tensor parallelism on our Linear."""
+
+import functools
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+
+import torch_addmm_tc as tc
+from torch_addmm_tc.testing import Case
+
+GLOO = dist.is_available() and dist.is_gloo_available()
+pytestmark = pytest.mark.skipif(not GLOO, reason="needs torch.distributed with gloo")
+
+WORLD = 2
+BROADCASTS = ("()", "(1)", "(N)", "(1,N)", "(M,1)", "(M,N)")
+
+
+def in_process(rank, store, body):
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=WORLD)
+    try:
+        body(dist.device_mesh.init_device_mesh("cpu", (WORLD,)))
+    finally:
+        dist.destroy_process_group()
+
+
+def in_two_processes(tmp_path, body):
+    mp.spawn(in_process, (tmp_path / "store", body), WORLD)
+
+
+def check_every_placement(mesh):
+    from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+
+    from torch_addmm_tc import sharding  # noqa: F401
+
+    def partial(x):
+        """x as the sum of what the processes hold."""
+        torch.manual_seed(1)
+        first = torch.randn_like(x)
+        return DTensor.from_local(first if mesh.get_rank() == 0 else x - first, mesh, [Partial()], run_check=False)
+
+    factors = {  # those of mat1 and mat2, and what the result should be without communication
+        "whole": (Replicate(), Replicate(), Replicate()),
+        "rows": (Shard(0), Replicate(), Shard(0)),
+        "columns": (Replicate(), Shard(1), Shard(1)),
+        "K": (Shard(1), Shard(0), Partial()),
+        "partial": (Partial(), Replicate(), Partial()),
+    }
+    for broadcast in BROADCASTS:
+        torch.manual_seed(0)
+        c, a, b = Case(6, 10, 8, torch.float32, broadcast=broadcast).inputs("cpu")
+        sharded_c = [distribute_tensor(c, mesh, [Replicate()])]
+        sharded_c += [distribute_tensor(c, mesh, [Shard(d)]) for d in range(c.dim()) if c.shape[d] > 1]
+        for name, (of_a, of_b, of_d) in factors.items():
+            place = lambda x, p: partial(x) if p.is_partial() else distribute_tensor(x, mesh, [p])  # noqa: E731
+            da, db = place(a, of_a), place(b, of_b)
+            assert torch.allclose(torch.ops.tc.mm(da, db).full_tensor(), a @ b, atol=1e-5), name
+            assert torch.ops.tc.mm(da, db).placements == (of_d,), name
+            wide = torch.ops.tc.mm.dtype(da, db, torch.float32)
+            assert wide.placements == (of_d,) and torch.allclose(wide.full_tensor(), a @ b, atol=1e-5), name
+            for dc in sharded_c:
+                expected = torch.addmm(c, a, b, beta=0.5, alpha=2)
+                for result in (
+                    torch.ops.tc.addmm(dc, da, db, beta=0.5, alpha=2),
+                    torch.ops.tc.addmm.dtype(dc, da, db, torch.float32, beta=0.5, alpha=2),
+                ):
+                    assert torch.allclose(result.full_tensor(), expected, atol=1e-5), (broadcast, name, dc.placements)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = tc.Linear(16, 32), tc.Linear(32, 16)
+
+    def forward(self, x):
+        return self.down(torch.relu(self.up(x)))
+
+
+def check_tensor_parallel(mesh, dtype):
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    torch.manual_seed(0)
+    block, x = Block().to(dtype).requires_grad_(False), torch.randn(2, 5, 16).to(dtype)
+    expected = block(x)
+    sharded = parallelize_module(block, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        result = sharded(x)
+    ran = {event.key for event in profile.key_averages()}
+    assert "tc::addmm" in ran and not ran & {"aten::addmm", "aten::linear"}
+    assert torch.allclose(result, expected, atol=1e-5 if dtype == torch.float32 else 0.05)
+
+
+def test_every_placement(tmp_path):
+    in_two_processes(tmp_path, check_every_placement)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=str)
+def test_torchs_tensor_parallelism_runs_on_our_linear(tmp_path, dtype):
+    in_two_processes(tmp_path, functools.partial(check_tensor_parallel, dtype=dtype))

@@ -1,0 +1,124 @@
+"""Compiled models: torch.compile(model, options=torch_addmm_tc.compile_options()).
+
+An Inductor pass over the graph that is about to be lowered, after autograd and decompositions, replaces aten.addmm and aten.mm
+by this package's ops wherever routing.py lets it. It runs on forward and backward graphs alike: gradients are formulas by then.
+The logger `torch_addmm_tc.inductor` says what was replaced (INFO, TORCH_LOGS=torch_addmm_tc.inductor) and what was left and why
+(DEBUG, TORCH_LOGS=+torch_addmm_tc.inductor).
+"""
+
+import logging
+from collections import Counter
+from numbers import Number
+
+import torch
+from torch._inductor import config, list_mode_options
+from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
+
+from torch_addmm_tc import routing
+from torch_addmm_tc.ops import tf32_allowed
+
+log = logging.getLogger(__name__)
+
+ATEN, TC = torch.ops.aten, torch.ops.tc
+REPLACEMENTS = {
+    ATEN.mm.default: TC.mm.default,
+    ATEN.mm.dtype: TC.mm.dtype,
+    ATEN.addmm.default: TC.addmm.default,
+    ATEN.addmm.dtype: TC.addmm.dtype,
+}
+
+
+def _value(x):
+    return x.meta.get("val") if isinstance(x, torch.fx.Node) else x
+
+
+def _operands(node):
+    """The two factors, as nodes: a sum's self comes before them."""
+    return node.args[1:3] if node.target in (ATEN.addmm.default, ATEN.addmm.dtype) else node.args[:2]
+
+
+def _refusal(node) -> str | None:
+    a, b = (_value(x) for x in _operands(node))
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
+        return "the graph does not say what its operands are"
+    if not all(isinstance(node.kwargs.get(name, 1), Number) for name in ("beta", "alpha")):
+        return "beta or alpha is not a number"
+    return routing.refusal(a, b)
+
+
+def _replace(graph, node, target, args, **scalars):
+    """`node` becomes a call of `target`, with what the graph knows of its result."""
+    with graph.inserting_before(node):
+        new = graph.call_function(target, args, {**scalars, "allow_tf32": tf32_allowed()})
+    new.meta.update(node.meta)
+    node.replace_all_uses_with(new)
+    graph.erase_node(node)
+
+
+def _adds_to_product(node) -> tuple | None:
+    """(addend, product) where `node` adds something that broadcasts to the product, which nothing else uses."""
+    if node.target is not ATEN.add.Tensor or node.kwargs.get("alpha", 1) != 1:
+        return None
+    for product, addend in (node.args, node.args[::-1]):
+        if not isinstance(product, torch.fx.Node) or product.target is not ATEN.mm.default:
+            continue
+        if len(product.users) > 1 or addend is product:
+            continue
+        c, d = _value(addend), _value(node)
+        if isinstance(c, torch.Tensor) and c.dtype == d.dtype == _value(product).dtype and c.dim() <= 2 and d.dim() == 2:
+            if d.shape == _value(product).shape and c.device == d.device and not _refusal(product):
+                return addend, product
+    return None
+
+
+class Pass(CustomGraphPass):
+    """Rewrites a graph in place. before: the user's own passes, which run first."""
+
+    def __init__(self, before=()):
+        self.before = tuple(before)
+
+    def __call__(self, graph):
+        for other in self.before:
+            other(graph)
+        replaced, left = Counter(), Counter()
+        for node in list(graph.nodes):
+            if fused := _adds_to_product(node):
+                addend, product = fused
+                _replace(graph, node, TC.addmm.default, (addend, *product.args))
+                graph.erase_node(product)
+                replaced["aten.mm + aten.add"] += 1
+        for node in list(graph.nodes):
+            if node.target not in REPLACEMENTS:
+                continue
+            if why := _refusal(node):
+                left[str(node.target)] += 1
+                log.debug("left %s %s: %s", node.target, node.name, why)
+                continue
+            replaced[str(node.target)] += 1
+            scalars = {name: node.kwargs[name] for name in ("beta", "alpha") if name in node.kwargs}
+            _replace(graph, node, REPLACEMENTS[node.target], node.args, **scalars)
+        if replaced or left:
+            log.info("replaced %s; left %s", dict(replaced) or "nothing", dict(left) or "nothing")
+
+    def uuid(self):
+        """Changes with the pass, the setting it reads and the user's passes; None, no caching, where one of those has none."""
+        theirs = [other.uuid() if isinstance(other, CustomGraphPass) else None for other in self.before]
+        own = get_hash_for_files((__file__, routing.__file__))
+        return None if None in theirs else (own, torch.torch_version.__version__, tf32_allowed(), *theirs)
+
+
+def compile_options(mode=None, options=None) -> dict:
+    """Options for torch.compile (and inductor_configs for AOTInductor) with which a model's products run on this package's ops.
+
+    Args:
+        mode: one of torch.compile's modes, "reduce-overhead" say: torch.compile takes no mode beside options.
+        options: further Inductor options, which win over the mode's. A post_grad_custom_pre_pass among them, or else in
+            torch._inductor.config, still runs, before this package's.
+    """
+    options = dict(options or {})
+    theirs = options.pop("post_grad_custom_pre_pass", config.post_grad_custom_pre_pass)
+    theirs = () if theirs is None else theirs if isinstance(theirs, (list, tuple)) else (theirs,)
+    theirs = [p for other in theirs for p in (other.before if isinstance(other, Pass) else (other,))]
+    of_mode = list_mode_options(mode) if mode else {}
+    # These ops read odd sizes as they lie; padded copies would only cost.
+    return {"shape_padding": False, **of_mode, **options, "post_grad_custom_pre_pass": Pass(theirs)}

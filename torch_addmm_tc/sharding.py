@@ -1,0 +1,53 @@
+"""DTensor: how the ops' arguments may be sharded over GPUs, so that tensor-parallel models run on them.
+
+Importing this module registers the rules with torch.distributed.tensor; Linear does so when it first meets a DTensor.
+"""
+
+import torch
+from torch.distributed.tensor import Partial, Replicate, Shard
+from torch.distributed.tensor.experimental import register_sharding
+
+TC = torch.ops.tc
+
+
+def _of_product(self):
+    """Acceptable (placement of the result, those of self, mat1 and mat2), for one dimension of a device mesh.
+
+    self: has a shape and broadcasts to the result, (M, N); None for the plain product.
+    """
+
+    def addend(dim):  # where the result is sharded along `dim`
+        if self is None:
+            return None
+        own = dim - 2 + len(self.shape)  # its dimension that lies along the result's
+        return Shard(own) if own >= 0 and self.shape[own] > 1 else Replicate()
+
+    whole, part = (None, None) if self is None else (Replicate(), Partial())
+    return [
+        (Replicate(), whole, Replicate(), Replicate()),
+        (Shard(0), addend(0), Shard(0), Replicate()),  # rows
+        (Shard(1), addend(1), Replicate(), Shard(1)),  # columns
+        (Partial(), part, Shard(1), Shard(0)),  # parts of K
+        (Partial(), part, Partial(), Replicate()),
+        (Partial(), part, Replicate(), Partial()),
+    ]
+
+
+@register_sharding(TC.addmm.default)
+def _addmm(self, mat1, mat2, *, beta=1, alpha=1, allow_tf32=False):
+    return [([d], [c, a, b]) for d, c, a, b in _of_product(self)]
+
+
+@register_sharding(TC.addmm.dtype)
+def _addmm_dtype(self, mat1, mat2, out_dtype, *, beta=1, alpha=1, allow_tf32=False):
+    return [([d], [c, a, b, None]) for d, c, a, b in _of_product(self)]
+
+
+@register_sharding(TC.mm.default)
+def _mm(mat1, mat2, *, allow_tf32=False):
+    return [([d], [a, b]) for d, _, a, b in _of_product(None)]
+
+
+@register_sharding(TC.mm.dtype)
+def _mm_dtype(mat1, mat2, out_dtype, *, allow_tf32=False):
+    return [([d], [a, b, None]) for d, _, a, b in _of_product(None)]
