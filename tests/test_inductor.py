@@ -108,7 +108,7 @@ def test_a_sum_of_a_product_with_itself_or_of_another_shape_is_no_addmm(device, 
 
 
 def test_aot_inductor_runs_the_ops(device, tmp_path):
-    model, x = Model(device), torch.randn(16, 48, device=device, dtype=torch.bfloat16)
+    model, x = Model(device).requires_grad_(True), torch.randn(16, 48, device=device, dtype=torch.bfloat16)
     options = tc.compile_options(options={"fx_graph_cache": False})
     package = torch._inductor.aoti_compile_and_package(
         torch.export.export(model, (x,)), package_path=str(tmp_path / "model.pt2"), inductor_configs=options

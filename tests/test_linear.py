@@ -1,10 +1,14 @@
 """Linear and swap_linears: the same results and state as torch's layers, on the op wherever it applies."""
 
 import copy
+import pickle
+import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 
 import torch_addmm_tc as tc
 from torch_addmm_tc import linear
@@ -55,12 +59,47 @@ def test_a_vector_a_gradient_autocast_and_float64_are_torchs(device, calls):
     assert calls == []
 
 
-def test_a_subclass_with_an_arithmetic_of_its_own_is_torchs(calls):
+def test_transforms_see_through_a_layer(device, calls):
+    theirs = nn.Linear(17, 9, device=device).requires_grad_(False)
+    ours = tc.swap_linears(copy.deepcopy(theirs))
+    x, v = torch.randn(2, 5, 17, device=device)
+    for transform in (
+        lambda layer: torch.func.jvp(layer, (x,), (v,))[1],
+        lambda layer: torch.func.jacfwd(lambda y: layer(y).pow(2))(x[0]),
+        lambda layer: torch.func.grad(lambda y: torch.vmap(layer)(y).pow(2).sum())(x),
+    ):
+        assert torch.allclose(transform(ours), transform(theirs), atol=1e-5)
+    with forward_ad.dual_level():
+        assert forward_ad.unpack_dual(ours(forward_ad.make_dual(x, v))).tangent is not None
+    y = x.clone().requires_grad_()
+    torch.vmap(ours)(y).sum().backward()
+    assert y.grad is not None and calls == []
+
+
+class Quantized(torch.Tensor):
+    """Stands for a weight whose class computes linear layers itself and knows nothing else."""
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        assert func is nn.functional.linear
+        return "its own"
+
+
+def test_other_kinds_of_tensor_are_torchs(calls):
     from torch.testing._internal.two_tensor import TwoTensor
 
-    layer = tc.Linear(17, 9).requires_grad_(False)
-    layer.weight = nn.Parameter(TwoTensor(layer.weight.data, layer.weight.data), requires_grad=False)
-    assert isinstance(layer(torch.randn(5, 17)), TwoTensor) and calls == []
+    layer, x = tc.Linear(17, 9).requires_grad_(False), torch.randn(5, 17)
+    nested = torch.nested.nested_tensor([x[:2], x])
+    assert torch.allclose(layer(nested)[1], layer(x), atol=1e-5)
+    assert layer.to("meta")(x.to("meta")).shape == (5, 9)
+    calls.clear()
+    weight = torch.randn(9, 17)
+    del layer.weight
+    layer.weight = TwoTensor(weight, weight)
+    layer.bias = None
+    assert isinstance(layer(x), TwoTensor)
+    layer.weight = weight.as_subclass(Quantized)
+    assert layer(x) == "its own" and calls == []
 
 
 class Conv1D(nn.Module):
@@ -95,6 +134,13 @@ def test_swap_linears(device, calls):
     assert close(ours(x), theirs(x)) and calls == ["addmm", "addmm", "mm"] and seen == ["hook"] * 2
     copy.deepcopy(ours)(x)
     assert len(calls) == 6
+
+
+def test_swapped_layers_are_pickled(device, calls, monkeypatch):
+    monkeypatch.setitem(sys.modules, Conv1D.__module__, SimpleNamespace(Conv1D=Conv1D))
+    ours, x = tc.swap_linears(model(device)), torch.randn(3, 17, device=device).bfloat16()
+    again = pickle.loads(pickle.dumps(ours))
+    assert torch.equal(again(x), ours(x)) and len(calls) == 6 and type(again[2]) is type(ours[2])
 
 
 def test_swap_linears_takes_a_filter_and_leaves_subclasses():

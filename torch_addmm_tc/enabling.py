@@ -1,62 +1,44 @@
 """Unmodified eager models: inside `with torch_addmm_tc.enabled():` aten::addmm and aten::mm are this package's ops."""
 
-import threading
-import warnings
-from contextlib import contextmanager
-
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_addmm_tc import routing
 from torch_addmm_tc.ops import addmm, mm
 
-_lock = threading.Lock()
-_here = threading.local()  # .depth: how many blocks this thread is inside of
-_inside = {}  # per dispatch key: how many blocks there are, of all threads, and the library that holds the kernels
+ATEN = torch.ops.aten
 
 
-def _library(key):
-    """Kernels for aten::addmm and aten::mm in front of torch's own, which see what is not for them. They run below autograd."""
-    theirs = {name: torch.library.get_kernel(f"aten::{name}", key) for name in ("addmm", "mm")}
-
-    def active(mat1, mat2):
-        return getattr(_here, "depth", 0) and routing.refusal(mat1, mat2) is None
-
-    def our_addmm(keys, self, mat1, mat2, *, beta=1, alpha=1):
-        if active(mat1, mat2) and self.dtype == mat1.dtype and not any(isinstance(x, complex) for x in (beta, alpha)):
-            return addmm(self, mat1, mat2, beta=beta, alpha=alpha)
-        return theirs["addmm"].call_boxed(keys, self, mat1, mat2, beta=beta, alpha=alpha)
-
-    def our_mm(keys, self, mat2):
-        return mm(self, mat2) if active(self, mat2) else theirs["mm"].call_boxed(keys, self, mat2)
-
-    library = torch.library.Library("aten", "IMPL")
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="(?s).*Overriding a previously registered kernel")  # that is the point
-        library.impl("addmm", our_addmm, key, with_keyset=True, allow_override=True)
-        library.impl("mm", our_mm, key, with_keyset=True, allow_override=True)
-    return library
+def _is_complex(*scalars) -> bool:
+    return any(isinstance(x, complex) for x in scalars)
 
 
-@contextmanager
+class _Routes(TorchDispatchMode):
+    """A mode rather than kernels in torch's table: torch reads that table without a lock, in every thread."""
+
+    def __init__(self, device_type):
+        super().__init__()
+        self.device_type = device_type
+
+    def takes(self, mat1, mat2) -> bool:
+        return mat1.device.type == self.device_type and routing.refusal(mat1, mat2) is None
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if not any(routing.is_foreign_type(kind) for kind in types):
+            if func is ATEN.addmm.default and self.takes(*args[1:3]):
+                if args[0].dtype == args[1].dtype and not _is_complex(*kwargs.values()):
+                    return addmm(*args, **kwargs)
+            elif func is ATEN.mm.default and self.takes(*args):
+                return mm(*args)
+        return func(*args, **kwargs)
+
+
 def enabled(device_type="cuda"):
-    """Routes this thread's aten::addmm and aten::mm on `device_type` ("cuda" or "cpu"), and with them nn.Linear and products
-    of matrices, to this package, and what it does not support (routing.py) to torch.
+    """A context in which this thread's aten::addmm and aten::mm on `device_type` ("cuda" or "cpu"), and with them nn.Linear and
+    products of matrices, are this package's ops, and what those do not support (routing.py) is torch's.
 
-    Gradients are torch's: the kernels lie below autograd. Blocks may be nested and entered by several threads; threads
-    outside of them are served as ever. After the last block torch is as it was.
+    It lies below autograd and autocast, so gradients are torch's. Every op in the block passes through Python, a few
+    microseconds of host time each: where those count, as in decoding token by token, swap_linears costs less.
     """
-    key = device_type.upper()
-    with _lock:
-        count, library = _inside.get(key, (0, None))
-        _inside[key] = count + 1, library or _library(key)
-    _here.depth = getattr(_here, "depth", 0) + 1
-    try:
-        yield
-    finally:
-        _here.depth -= 1
-        with _lock:
-            count, library = _inside.pop(key)
-            if count > 1:
-                _inside[key] = count - 1, library
-            else:
-                library._destroy()
+    return _Routes(torch.device(device_type).type)

@@ -13,6 +13,7 @@ from numbers import Number
 import torch
 from torch._inductor import config, list_mode_options
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from torch_addmm_tc import routing
 from torch_addmm_tc.ops import tf32_allowed
@@ -66,7 +67,8 @@ def _adds_to_product(node) -> tuple | None:
             continue
         c, d = _value(addend), _value(node)
         if isinstance(c, torch.Tensor) and c.dtype == d.dtype == _value(product).dtype and c.dim() <= 2 and d.dim() == 2:
-            if d.shape == _value(product).shape and c.device == d.device and not _refusal(product):
+            same = all(statically_known_true(x == y) for x, y in zip(d.shape, _value(product).shape))
+            if same and c.device == d.device and not _refusal(product):
                 return addend, product
     return None
 

@@ -1,40 +1,42 @@
 """Layers of eager models on this package's ops: Linear, and swap_linears for the layers that a model already has."""
 
 import functools
-import sys
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+from torch.autograd import forward_ad
 
 from torch_addmm_tc import routing
 from torch_addmm_tc.ops import addmm, mm
 
 
-def _needs_grad(*tensors) -> bool:
-    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
-
-
-def _is_foreign(x) -> bool:
-    """Whether x is a tensor subclass with an arithmetic of its own, quantized say. DTensor's are this package's to teach."""
-    if type(x) in (torch.Tensor, nn.Parameter) or not is_traceable_wrapper_subclass(x):
-        return False
-    tensor = sys.modules.get("torch.distributed.tensor")
-    if not tensor or not isinstance(x, tensor.DTensor):
+def _is_differentiated(*tensors) -> bool:
+    """Whether autograd, or one of torch.func's transforms, which only torch's own ops see through, looks on."""
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
         return True
-    from torch_addmm_tc import sharding  # noqa: F401  (it registers the rules)
+    if torch.compiler.is_compiling():
+        return False
+    return forward_ad._current_level >= 0 or torch._C._functorch.maybe_current_level() is not None
 
-    return False
+
+def _takes(x, weight, bias) -> bool:
+    """Whether the op computes a layer. DTensors are told how once the first one comes."""
+    kinds = {type(x), type(weight)}
+    if any(routing.is_dtensor_type(kind) for kind in kinds):
+        from torch_addmm_tc import sharding  # noqa: F401  (it registers the rules)
+    elif any(routing.is_foreign_type(kind) for kind in kinds):
+        return False
+    if x.is_nested or x.dim() < 2 or x.device.type not in ("cpu", "cuda"):
+        return False
+    if torch.is_autocast_enabled(x.device.type):  # torch casts the arguments, and keeps the casts of weights
+        return False
+    return not _is_differentiated(x, weight, bias) and (bias is None or bias.dtype == x.dtype)
 
 
 def _product(x, weight, bias):
-    """x (.., K) @ weight (K, N) + bias (N), or None where it is torch's to compute: for a gradient, or as routing.py says."""
-    if _is_foreign(x) or _is_foreign(weight):
-        return None
-    if torch.is_autocast_enabled(x.device.type):  # torch casts the arguments, and keeps the casts of weights
-        return None
+    """x (.., K) @ weight (K, N) + bias (N), or None where routing.py leaves it to torch."""
     rows = x.flatten(0, -2) if x.dim() > 2 else x
-    if _needs_grad(x, weight, bias) or routing.refusal(rows, weight) or (bias is not None and bias.dtype != x.dtype):
+    if routing.refusal(rows, weight):
         return None
     result = mm(rows, weight) if bias is None else addmm(bias, rows, weight)
     return result.unflatten(0, x.shape[:-1]) if x.dim() > 2 else result
@@ -42,19 +44,28 @@ def _product(x, weight, bias):
 
 class Linear(nn.Linear):
     """nn.Linear, state_dict and all, whose product is torch.ops.tc.addmm. Where a gradient is asked for, under autocast and
-    for inputs that the op does not take, it is nn.Linear itself."""
+    torch.func's transforms, and for inputs that the op does not take, it is nn.Linear itself."""
 
     def forward(self, input):
-        result = _product(input, self.weight.t(), self.bias)
+        takes = _takes(input, self.weight, self.bias)
+        result = _product(input, self.weight.t(), self.bias) if takes else None
         return super().forward(input) if result is None else result
 
 
 class _Conv1D:
-    """What Hugging Face's Conv1D (its weight is (K, N)) becomes, whichever class of that name it was."""
+    """What transformers' Conv1D, whose weight is (K, N), becomes: a subclass of it and of this."""
 
     def forward(self, x):
-        result = _product(x, self.weight, self.bias)
+        result = _product(x, self.weight, self.bias) if _takes(x, self.weight, self.bias) else None
         return super().forward(x) if result is None else result
+
+    def __reduce_ex__(self, protocol):  # pickle finds classes by name, which this one has not
+        _, _, *state = super().__reduce_ex__(protocol)
+        return _new_conv1d, (type(self).__bases__[1],), *state
+
+
+def _new_conv1d(kind):
+    return (swapped := _swapped(kind)).__new__(swapped)
 
 
 @functools.cache

@@ -1,6 +1,9 @@
 """Which of torch's products this package's ops take over: the one rule for compiled graphs, layers and enabled()."""
 
+import sys
+
 import torch
+from torch import nn
 
 from torch_addmm_tc.fake import SUPPORTED
 from torch_addmm_tc.ops import tf32_allowed
@@ -8,16 +11,29 @@ from torch_addmm_tc.ops import tf32_allowed
 
 def refusal(mat1, mat2) -> str | None:
     """Why the product of two tensors (real, fake or meta) stays with torch, or None where torch.ops.tc takes it."""
+    if mat1.is_nested or mat2.is_nested or mat1.layout != torch.strided or mat2.layout != torch.strided:
+        return "its operands are not strided"
     if mat1.dim() != 2 or mat2.dim() != 2:
         return f"its operands have {mat1.dim()} and {mat2.dim()} dimensions"
     if mat1.dtype != mat2.dtype:
         return f"its operands have dtypes {mat1.dtype} and {mat2.dtype}"
     if mat1.dtype not in SUPPORTED:
         return f"its dtype is {mat1.dtype}"
-    if mat1.layout != torch.strided or mat2.layout != torch.strided:
-        return f"its operands have layouts {mat1.layout} and {mat2.layout}"
     if mat1.device != mat2.device or mat1.device.type not in ("cpu", "cuda"):
         return f"its operands are on {mat1.device} and {mat2.device}"
     if mat1.is_cuda and mat1.dtype == torch.float32 and not tf32_allowed():
         return "torch multiplies float32 without TF32 faster"
     return None
+
+
+def is_dtensor_type(kind) -> bool:
+    tensor = sys.modules.get("torch.distributed.tensor")
+    return tensor is not None and issubclass(kind, tensor.DTensor)
+
+
+def is_foreign_type(kind) -> bool:
+    """Whether a class of tensors has an arithmetic of its own, quantized say: products of those are not this package's.
+    torch's own tracing tensors have none."""
+    if kind in (torch.Tensor, nn.Parameter):
+        return False
+    return kind.__torch_function__ is not torch._C._disabled_torch_function_impl or hasattr(kind, "__tensor_flatten__")

@@ -1,0 +1,239 @@
+"""Real networks with random weights, on torch's products and on this package's.
+
+    python -m bench.models [--json FILE] [--small] [--only TEXT] [--rounds N]     (needs transformers)
+
+GPT-2 (its Conv1D layers, its head of 50257 tokens), a BERT encoder, Llama-style layers and a ViT, fp16 and bf16: prefill and,
+where the network writes text, decoding with a cache. Each way to run one is timed in turn, wall clock of a whole forward call,
+host and GPU: eager as it is, inside enabled(), with swap_linears, and compiled without and with compile_options(). Beside them
+stand the products' share of the GPU's time, the error against the same network in float32, and, for GPT-2, whether 64 greedy
+steps give torch's tokens. --small: tiny networks, for a machine without a GPU.
+"""
+
+import argparse
+import copy
+import json
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import transformers
+from rich.progress import track
+
+import torch_addmm_tc as tc
+from bench.timing import record
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+PRODUCTS = {"aten::addmm", "aten::mm", "aten::_addmm_activation", "tc::addmm", "tc::mm"}
+GREEDY_STEPS = 64
+
+
+@dataclass(frozen=True)
+class Network:
+    name: str
+    build: Callable[[], torch.nn.Module]  # float32, on the CPU
+    batches: tuple[tuple[int, int], ...]  # (sequences, tokens of each) of a forward call; images for a ViT
+    decodes: tuple[int, ...] = ()  # sequences of a decoding step
+    image: int = 0  # pixels of an image's side, for a ViT
+
+
+def networks(small: bool) -> list[Network]:
+    t = transformers
+    width, layers, heads, vocabulary = (64, 2, 4, 501) if small else (768, 12, 12, 50257)
+    special = dict(bos_token_id=0, eos_token_id=0, pad_token_id=0)
+    gpt2 = t.GPT2Config(n_embd=width, n_layer=layers, n_head=heads, vocab_size=vocabulary, **special)
+    bert = t.BertConfig(
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=4 * width,
+        vocab_size=vocabulary,
+    )
+    llama = t.LlamaConfig(
+        hidden_size=64 if small else 4096, intermediate_size=224 if small else 14336, num_hidden_layers=2, vocab_size=501,
+        num_attention_heads=4 if small else 32, num_key_value_heads=2 if small else 8, **special,
+    )  # fmt: skip
+    side = 32 if small else 224
+    vit = t.ViTConfig(
+        hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4 * width, image_size=side
+    )
+    few = (2, 16) if small else None
+    return [
+        Network("GPT-2", lambda: t.GPT2LMHeadModel(gpt2), (few or (8, 1024),), (1, 16)),
+        Network("BERT encoder", lambda: t.BertModel(bert), (few or (16, 512),)),
+        Network("Llama-style, 2 layers", lambda: t.LlamaForCausalLM(llama), (few or (2, 2048),), (1, 16)),
+        Network("ViT", lambda: t.ViTModel(vit), ((2, 1) if small else (64, 1),), image=side),
+    ]
+
+
+def output(result) -> torch.Tensor:
+    return result.logits if "logits" in result else result.last_hidden_state
+
+
+def prefill(network, sequences, tokens):
+    """The arguments of a forward call."""
+    if network.image:
+        return {"pixel_values": torch.randn(sequences, 3, network.image, network.image, device=DEVICE)}
+    return {"input_ids": torch.randint(0, 500, (sequences, tokens), device=DEVICE)}
+
+
+def call(model, arguments) -> Callable[[], torch.Tensor]:
+    dtype = next(model.parameters()).dtype
+    cast = {name: x.to(dtype) if x.is_floating_point() else x for name, x in arguments.items()}
+    extra = {} if "pixel_values" in cast or not hasattr(model, "lm_head") else {"use_cache": False}
+    return lambda: output(model(**cast, **extra))
+
+
+def decode(model, sequences, context) -> Callable[[], torch.Tensor]:
+    """One step after `context` tokens; the cache is cut back afterwards, so that every call is the same."""
+    ids = torch.randint(0, 500, (sequences, context), device=DEVICE)
+    cache = model(input_ids=ids, use_cache=True).past_key_values
+
+    def step():
+        result = model(input_ids=ids[:, -1:], past_key_values=cache, use_cache=True).logits
+        cache.crop(-1)
+        return result
+
+    return step
+
+
+def ways(model, *, compiled: bool) -> dict:
+    """Name: (the model to call, the context to call it in)."""
+    result = {
+        "torch": (model, nullcontext),
+        "enabled()": (model, lambda: tc.enabled(DEVICE)),
+        "swap_linears": (tc.swap_linears(copy.deepcopy(model)), nullcontext),
+    }
+    if compiled:
+        result["torch.compile"] = torch.compile(model), nullcontext
+        result["torch.compile, compile_options()"] = torch.compile(model, options=tc.compile_options()), nullcontext
+    return result
+
+
+def milliseconds(contenders, rounds) -> dict:
+    """Wall clock of a call, its GPU work included: the median of rounds in which the contenders take turns."""
+    samples = {name: [] for name in contenders}
+    wait = torch.cuda.synchronize if DEVICE == "cuda" else lambda: None
+    for warm in range(rounds + 3):
+        for name, (function, context) in contenders.items():
+            with context():
+                wait()
+                begin = time.perf_counter()
+                function()
+                wait()
+            if warm >= 3:
+                samples[name].append(1e3 * (time.perf_counter() - begin))
+    return {name: statistics.median(times) for name, times in samples.items()}
+
+
+def share_of_products(function, context) -> float:
+    """Of the time that the GPU (or, without one, the CPU) spends in a call."""
+    on_gpu = DEVICE == "cuda"
+    activity = torch.profiler.ProfilerActivity
+    with context(), torch.profiler.profile(activities=[activity.CPU] + [activity.CUDA] * on_gpu) as profile:
+        function()
+    events = profile.key_averages()
+    total = sum(e.self_device_time_total if on_gpu else e.self_cpu_time_total for e in events)
+    outermost = {"tc::addmm", "tc::mm"} & {e.key for e in events} or PRODUCTS
+    return sum(e.device_time_total if on_gpu else e.cpu_time_total for e in events if e.key in outermost) / total
+
+
+def relative_error(result, exact) -> float:
+    return float((result.double() - exact.double()).norm() / exact.double().norm())
+
+
+def greedy(model, context):
+    """The tokens of 64 greedy steps after 16 given ones, and by how much each step's winner won."""
+    ids = torch.arange(16, device=DEVICE)[None]
+    cache, tokens, leads = None, [], []
+    with context():
+        for _ in range(GREEDY_STEPS):
+            result = model(input_ids=ids, past_key_values=cache, use_cache=True)
+            cache, best = result.past_key_values, result.logits[0, -1].float().topk(2)
+            ids = best.indices[:1, None]
+            tokens.append(int(ids))
+            leads.append(float(best.values[0] - best.values[1]))
+    return tokens, leads
+
+
+def measure(network, dtype, rounds, *, small):
+    torch.manual_seed(0)
+    exact = network.build().eval().requires_grad_(False).to(DEVICE)
+    model = copy.deepcopy(exact).to(dtype)
+    rows = []
+    tasks = [("prefill", *batch) for batch in network.batches] + [("decode", n, 16 if small else 512) for n in network.decodes]
+    for kind, sequences, tokens in tasks:
+        row = {"network": network.name, "dtype": str(dtype).removeprefix("torch."), "task": kind, "batch": [sequences, tokens]}
+        arguments = prefill(network, sequences, tokens)
+        torch._dynamo.reset()
+        contenders = {}
+        for name, (variant, context) in ways(model, compiled=kind == "prefill").items():
+            function = call(variant, arguments) if kind == "prefill" else decode(variant, sequences, tokens)
+            contenders[name] = function, context
+        row["milliseconds"] = milliseconds(contenders, rounds)
+        row["share of products"] = {name: share_of_products(*contenders[name]) for name in ("torch", "enabled()")}
+        if kind == "prefill":
+            expected, row["error against float32"] = call(exact, arguments)(), {}
+            for name, (function, context) in contenders.items():
+                with context():
+                    row["error against float32"][name] = relative_error(function(), expected)
+        rows.append(row)
+    if network.name == "GPT-2":
+        theirs, leads = greedy(model, nullcontext)
+        ours, _ = greedy(model, lambda: tc.enabled(DEVICE))
+        same = next((i for i, (x, y) in enumerate(zip(ours, theirs, strict=True)) if x != y), GREEDY_STEPS)
+        rows[0]["greedy steps alike"] = same
+        if same < GREEDY_STEPS:  # how close torch's own choice was there
+            rows[0]["lead of torch's token where they part"] = leads[same]
+    return rows
+
+
+def table(result) -> str:
+    lines = [
+        "| network | task | dtype | " + " | ".join(names := list(result["rows"][0]["milliseconds"])) + " | products | error |"
+    ]
+    lines.append("|---" * (len(names) + 5) + "|")
+    for row in result["rows"]:
+        times, errors = row["milliseconds"], row.get("error against float32", {})
+        cells = [f"{times[n]:.2f} ms ({times['torch'] / times[n]:.2f}x)" if n in times else "" for n in names]
+        share = f"{row['share of products']['torch']:.0%} to {row['share of products']['enabled()']:.0%}"
+        error = f"{errors['enabled()']:.1e}, torch {errors['torch']:.1e}" if errors else ""
+        batch = "x".join(map(str, row["batch"]))
+        lines.append(
+            f"| {row['network']} | {row['task']} {batch} | {row['dtype']} | " + " | ".join(cells) + f" | {share} | {error} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m bench.models", description=__doc__.split("\n")[0])
+    parser.add_argument("--json", type=Path, help="write the figures here, and the table beside it as .md")
+    parser.add_argument("--small", action="store_true", help="tiny networks")
+    parser.add_argument("--only", default="", help="only networks whose name contains this")
+    parser.add_argument("--rounds", type=int, default=15)
+    options = parser.parse_args()
+    chosen = [network for network in networks(options.small) if options.only in network.name]
+    if not chosen:
+        parser.error(f"no network is called {options.only!r}; there are {', '.join(n.name for n in networks(options.small))}")
+    result = {"record": record() if DEVICE == "cuda" else {}, "rows": []}
+    with torch.inference_mode():
+        for network in track(chosen, "models"):
+            for dtype in (torch.float16, torch.bfloat16):
+                result["rows"] += measure(network, dtype, options.rounds, small=options.small)
+                if options.json:
+                    options.json.write_text(json.dumps(result, indent=1) + "\n")
+    text = table(result)
+    print(text)
+    if options.json:
+        options.json.with_suffix(".md").write_text(text)
+    worse = [row for row in result["rows"] for name, error in row.get("error against float32", {}).items()
+             if "torch" not in name.split(",")[0] and not error <= 1.05 * row["error against float32"]["torch"]]  # fmt: skip
+    if worse:
+        raise SystemExit(f"{len(worse)} rows are further from float32 than torch's own")
+
+
+if __name__ == "__main__":
+    main()

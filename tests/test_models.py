@@ -1,0 +1,35 @@
+"""The benchmarks of models run, on tiny networks: real transformers' layers through every way in."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from bench.timing import ROOT
+
+
+def run(*command):
+    done = subprocess.run(
+        [sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_models(tmp_path):
+    pytest.importorskip("transformers", reason="needs transformers")
+    run("bench.models", "--small", "--only", "GPT-2", "--rounds", "1", "--json", str(tmp_path / "models.json"))
+    rows = json.loads((tmp_path / "models.json").read_text())["rows"]
+    assert [row["task"] for row in rows] == ["prefill", "decode", "decode"] * 2
+    assert all(ms > 0 for row in rows for ms in row["milliseconds"].values())
+    assert len(rows[0]["error against float32"]) == 5 and rows[0]["greedy steps alike"] > 0
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="needs torch.distributed")
+def test_tensor_parallel():
+    launch = ["torch.distributed.run", "--nproc-per-node", str(min(2, torch.cuda.device_count()) or 2)]
+    result = json.loads(run(*launch, "-m", "bench.tensor_parallel", "--small"))
+    assert result["error"]["sharded, torch_addmm_tc"] <= 1.05 * result["error"]["one GPU, torch"]
