@@ -26,6 +26,9 @@ namespace {
 
 constexpr int64_t kSmallOperands = 16 << 20;  // bytes of A and B: well inside the L2 of an A100 (40 MB) or H100 (50 MB)
 
+template <int I>
+constexpr bool kOverlaps = starts_early(kMmaSwizzle[I]);
+
 template <int I, typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_sm) void mma_swizzle(
     const Problem p, const Wide wide, const Schedule schedule) {
@@ -54,7 +57,7 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
     ATile::prefetch(p.a, lda, int64_t(share.tile.m) * BLK_M, p.m, k0, k, share.tile.n, schedule.tiles_n);
     BTile::prefetch(p.b, ldb, int64_t(share.tile.n) * BLK_N, p.n, k0, k, share.tile.m, schedule.tiles_m);
   }
-  if constexpr (starts_early(kMmaSwizzle[I])) wait_for_previous_kernel();
+  if constexpr (kOverlaps<I>) wait_for_previous_kernel();
 
   __shared__ Share current;  // what the epilogue needs of it: the main loop has no registers to spare
   for (int work = blockIdx.x;; share = schedule[work]) {
@@ -200,8 +203,7 @@ Status launch_mma_swizzle(const Launch& call) {
       const Schedule schedule(call, call.tile.tile_k * 2 / int(sizeof(T)));
       return with_aligned_layouts<T>(p, [&](auto a_k, auto b_k) {
         constexpr int I = decltype(index)::value;
-        constexpr bool OVERLAPS = starts_early(kMmaSwizzle[I]);
-        return launch<mma_swizzle<I, T, a_k, b_k>, OVERLAPS>(call, p, wide_accesses(p, call.splits), schedule);
+        return launch<mma_swizzle<I, T, a_k, b_k>, kOverlaps<I>>(call, p, wide_accesses(p, call.splits), schedule);
       });
     });
   });

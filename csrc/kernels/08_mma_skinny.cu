@@ -19,6 +19,9 @@
 namespace tc {
 namespace {
 
+template <int I>
+constexpr bool kOverlaps = starts_early(kMmaSkinny[I]);
+
 // N consecutive 32-bit words, read once: they leave no trace in L1. Not .nc, which wants memory that nothing wrote since the kernel
 // started: this one may start before the kernel that wrote its operands has ended.
 template <int N>
@@ -51,7 +54,7 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
   __shared__ float sums[WARPS][BLK_M][BLK_N + 4];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;  // g, q: as PTX names mma's layouts
   const T* const b_data = static_cast<const T*>(p.b.data);
-  if constexpr (starts_early(kMmaSkinny[I])) wait_for_previous_kernel();
+  if constexpr (kOverlaps<I>) wait_for_previous_kernel();
 
   for (int work = blockIdx.x; work < schedule.size; work += gridDim.x) {
     const Share share = schedule[work];
@@ -165,7 +168,7 @@ Status launch_mma_skinny(const Launch& call) {
       return with_layouts(p, [&](auto a_k, auto b_k) {
         constexpr int I = decltype(index)::value;
         constexpr auto kernel = mma_skinny<I, typename decltype(type)::type, a_k, b_k>;
-        return launch<kernel, starts_early(kMmaSkinny[I])>(call, p, wide_accesses(p, call.splits), schedule);
+        return launch<kernel, kOverlaps<I>>(call, p, wide_accesses(p, call.splits), schedule);
       });
     });
   });
