@@ -137,6 +137,7 @@ def test_swap_linears(device, calls):
 
 
 def test_swapped_layers_are_pickled(device, calls, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace())
     monkeypatch.setitem(sys.modules, Conv1D.__module__, SimpleNamespace(Conv1D=Conv1D))
     ours, x = tc.swap_linears(model(device)), torch.randn(3, 17, device=device).bfloat16()
     again = pickle.loads(pickle.dumps(ours))
