@@ -42,8 +42,8 @@ def test_linear_is_nn_linear(device, calls, dtype, bias, shape):
     with torch.inference_mode():
         assert close(ours(x), theirs(x))
         assert close(ours(x.mT.contiguous().mT), theirs(x))
-    if device == "cpu" or dtype != torch.float32:  # float32 without TF32 is torch's
-        assert calls == ["addmm" if bias else "mm"] * 2
+    torchs = device == "cuda" and dtype == torch.float32  # without TF32
+    assert calls == ([] if torchs else ["addmm" if bias else "mm"] * 2)
 
 
 def test_a_vector_a_gradient_autocast_and_float64_are_torchs(device, calls):
@@ -146,7 +146,7 @@ def test_swapped_layers_are_pickled(device, calls, monkeypatch):
 
 def test_swap_linears_takes_a_filter_and_leaves_subclasses():
     class Special(nn.Linear):
-        pass
+        """A layer that may do more than a linear one."""
 
     layers = nn.Sequential(nn.Linear(4, 4), Special(4, 4), nn.Linear(4, 4))
     tc.swap_linears(layers, lambda name, module: name != "0")

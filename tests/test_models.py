@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -19,8 +20,8 @@ def run(*command):
     return done.stdout
 
 
+@pytest.mark.skipif(not find_spec("transformers"), reason="needs transformers, which pip's [bench] and so make test install")
 def test_models(tmp_path):
-    pytest.importorskip("transformers", reason="needs transformers")
     run("bench.models", "--small", "--only", "GPT-2", "--rounds", "1", "--json", str(tmp_path / "models.json"))
     rows = json.loads((tmp_path / "models.json").read_text())["rows"]
     assert [row["task"] for row in rows] == ["prefill", "decode", "decode"] * 2
@@ -28,7 +29,6 @@ def test_models(tmp_path):
     assert len(rows[0]["error against float32"]) == 5 and rows[0]["greedy steps alike"] > 0
 
 
-@pytest.mark.skipif(not torch.distributed.is_available(), reason="needs torch.distributed")
 def test_tensor_parallel():
     launch = ["torch.distributed.run", "--nproc-per-node", str(min(2, torch.cuda.device_count()) or 2)]
     result = json.loads(run(*launch, "-m", "bench.tensor_parallel", "--small"))

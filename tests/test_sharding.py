@@ -12,9 +12,6 @@ from torch import nn
 import torch_addmm_tc as tc
 from torch_addmm_tc.testing import Case
 
-GLOO = dist.is_available() and dist.is_gloo_available()
-pytestmark = pytest.mark.skipif(not GLOO, reason="needs torch.distributed with gloo")
-
 WORLD = 2
 BROADCASTS = ("()", "(1)", "(N)", "(1,N)", "(M,1)", "(M,N)")
 
