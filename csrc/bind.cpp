@@ -37,7 +37,7 @@ py::list list_kernels() {
     py::list operands, instances;
     for (DType t : {DType::f16, DType::bf16, DType::f32})
       if (kernel.operands & bit(t)) operands.append(name_of(t));
-    if (kernel.operands & (kTf32 | kRoundedTf32)) operands.append("tf32");
+    if (kernel.operands & kTf32) operands.append("tf32");
     for (int i = 0; i < kernel.num_instances; ++i) instances.append(describe(kernel.instances[i]));
     result.append(py::dict("name"_a = kernel.name, "idea"_a = kernel.idea, "min_sm"_a = kernel.min_sm,
                            "operands"_a = operands, "contiguous_operands"_a = kernel.access == Access::contiguous,

@@ -8,7 +8,7 @@ namespace {
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 bool multiplies_tf32(const Kernel& kernel, const Problem& p) {
-  return p.a.dtype == DType::f32 && kernel.operands & (kTf32 | kRoundedTf32);
+  return p.a.dtype == DType::f32 && kernel.operands & kTf32;
 }
 
 const char* rejection(const Kernel& kernel, const Instance& instance, const Problem& p, const Device& device) {
@@ -78,9 +78,10 @@ double time_of_tiles(const Instance& instance, double tiles, double product, dou
 }
 
 // The busiest SM's share of the work at the instance's rate, or the bytes at copy bandwidth, whichever takes longer.
-// Rates are those of halves. Tensor cores multiply TF32 half as fast, and mma.sync's fragments have to be rounded first.
+// Rates are those of halves. Tensor cores multiply TF32 half as fast, and mma.sync's fragments, unlike what TMA brings, have to be
+// rounded first.
 double predict_product(const Kernel& kernel, const Instance& instance, const Problem& p, const Device& device, int splits) {
-  const double tf32 = !multiplies_tf32(kernel, p) ? 1.0 : kernel.operands & kRoundedTf32 ? 0.5 : 0.3;
+  const double tf32 = !multiplies_tf32(kernel, p) ? 1.0 : instance.boxes ? 0.5 : 0.3;
   const double rate = instance.tflops * 1e6 / kMeasuredSms * tf32;
   const int64_t k_tiles = ceil_div(ceil_div(p.k, instance.tile_k), splits);
   const int64_t work = ceil_div(p.m, instance.tile_m) * ceil_div(p.n, instance.tile_n) * splits;
@@ -108,9 +109,8 @@ Verdict judge(const Kernel& kernel, const Instance& instance, const Problem& p, 
   Verdict v{&kernel, &instance, rejection(kernel, instance, p, device)};
   double repacking = 0;
   if (kernel.access == Access::aligned) {
-    const bool rounds = p.k > 0 && p.a.dtype == DType::f32 && kernel.operands & kRoundedTf32;
-    v.repack_a = rounds || needs_repack(p.a, p.m, p.k);
-    v.repack_b = rounds || needs_repack(transpose(p.b), p.n, p.k);
+    v.repack_a = needs_repack(p.a, p.m, p.k);
+    v.repack_b = needs_repack(transpose(p.b), p.n, p.k);
     if (v.repack_a) repacking += 2.0 * p.m * p.k * size_of(p.a.dtype) / kBytesPerMicrosecond + kLaunch;
     if (v.repack_b) repacking += 2.0 * p.n * p.k * size_of(p.b.dtype) / kBytesPerMicrosecond + kLaunch;
   }

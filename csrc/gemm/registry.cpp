@@ -44,7 +44,7 @@ const Kernel kKernels[] = {
         "a ring of K tiles filled by cp.async, TF32"),
     row("mma_swizzle", 80, kAnySm, kHalf | kTf32, Access::aligned, true, kMmaSwizzle, launch_mma_swizzle,
         "ldmatrix and mma.sync on XOR-swizzled shared memory, multi-stage cp.async"),
-    row("wgmma_tma", 90, kHopperOnly, kHalf | kRoundedTf32, Access::aligned, true, kWgmmaTma, launch_wgmma_tma,
+    row("wgmma_tma", 90, kHopperOnly, kHalf | kTf32, Access::aligned, true, kWgmmaTma, launch_wgmma_tma,
         "TMA and wgmma, warp-specialised; C arrives and D leaves while other tiles are multiplied"),
     row("mma_skinny", 80, kAnySm, kHalf, Access::aligned, true, kMmaSkinny, launch_mma_skinny,
         "for a few rows: B from global memory straight into mma.sync, a block's warps share K"),

@@ -32,8 +32,7 @@ struct Instance {
 constexpr bool starts_early(const Instance& instance) { return instance.blocks_per_sm == 1; }
 
 constexpr unsigned bit(DType t) { return 1u << unsigned(t); }
-constexpr unsigned kTf32 = 1u << 3;         // fp32 operands too, rounded to TF32, for problems that allow it
-constexpr unsigned kRoundedTf32 = 1u << 4;  // the same, once repacking has rounded them: it would cut them off
+constexpr unsigned kTf32 = 1u << 3;  // fp32 operands too, rounded to TF32, for problems that allow it
 
 // One launch: what crosses from the planner to a kernel.
 struct Launch {
@@ -55,7 +54,7 @@ struct Kernel {
   const char* name;
   const char* idea;
   int min_sm, max_sm;
-  unsigned operands;  // which dtypes of A and B, as bits, and kTf32 or kRoundedTf32
+  unsigned operands;  // which dtypes of A and B, as bits, and kTf32
   Access access;
   bool split_k;
   const Instance* instances;

@@ -2,9 +2,8 @@
 //
 // An operand that cp.async and TMA cannot read (odd leading dimension, misaligned base, no direction of stride 1) is
 // repacked into workspace, laid out as repacked() in problem.h says: realign copies lines to 16-byte boundaries,
-// make_k_contiguous also transposes. Both round fp32 operands to TF32: none is repacked for anything else. reduce adds
-// the fp32 partial products of a split K in a fixed order and finishes D. All three start while the kernel before them
-// still runs (wait_for_previous_kernel in tile/launch.h).
+// make_k_contiguous also transposes. reduce adds the fp32 partial products of a split K in a fixed order and finishes D. All
+// three start while the kernel before them still runs (wait_for_previous_kernel in tile/launch.h).
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o workspace.cubin csrc/kernels/00_workspace.cu
 #include <climits>
@@ -14,7 +13,6 @@
 #include "../tile/copy.cuh"
 #include "../tile/epilogue.cuh"
 #include "../tile/launch.h"
-#include "../tile/mma.cuh"
 
 namespace tc {
 namespace {
@@ -23,11 +21,11 @@ constexpr int THREADS = 256;
 constexpr int BATCH = 4;  // chunks that a thread has in flight; with 3 blocks to an SM, enough to cover DRAM's latency
 
 // Lines of `bytes` bytes, `stride` bytes apart and aligned to their elements, to lines `pitch` 16-byte chunks apart, whose
-// last chunk is filled up with zeros; `rounds`: they hold fp32. Index counts the chunks: 32 bits where they suffice,
-// because divisions are a good part of what a thread does.
+// last chunk is filled up with zeros. Index counts the chunks: 32 bits where they suffice, because divisions are a good
+// part of what a thread does.
 template <typename Index>
 __global__ __launch_bounds__(THREADS, 3) void realign(const void* source, int64_t stride, int64_t bytes, uint4* target,
-                                                      int64_t pitch, Index lines, bool rounds) {
+                                                      int64_t pitch, Index lines) {
   wait_for_previous_kernel();
   const Index per_line = Index((bytes + 15) / 16), chunks = lines * per_line;
   const Index step_lines = THREADS / per_line, step = THREADS % per_line;  // to a thread's next chunk
@@ -51,17 +49,13 @@ __global__ __launch_bounds__(THREADS, 3) void realign(const void* source, int64_
       copied[i].fetch(from(line, chunk), line < lines ? int(min(int64_t(16), bytes - chunk * 16)) : 0, begin, end);
     });
     each([&](int i, int64_t line, int64_t chunk) {
-      uint4 x = copied[i].value(from(line, chunk));
-      if (rounds) x = make_uint4(to_tf32(x.x), to_tf32(x.y), to_tf32(x.z), to_tf32(x.w));
+      const uint4 x = copied[i].value(from(line, chunk));
       if (line < lines) target[line * pitch + chunk] = x;
     });
   }
 }
 
 constexpr int BLK = 64;  // of outer and of K in a tile of make_k_contiguous
-
-__device__ __forceinline__ uint32_t rounded(uint32_t x) { return to_tf32(x); }
-__device__ __forceinline__ uint16_t rounded(uint16_t x) { return x; }
 
 // Element (o, k) of the source, (outer, K) with any strides, to target[o * leading + k]; zeros from K up to `leading`.
 // Reads run along the source's smaller stride, those of whole tiles of fp32 16 bytes each when `wide` (outer stride 1, lines
@@ -96,7 +90,7 @@ __global__ __launch_bounds__(THREADS, 4) void make_k_contiguous(const E* source,
         for (int u = 0; u < V; ++u) {
           Vec<E, W> chunk;
 #pragma unroll
-          for (int e = 0; e < W; ++e) chunk.x[e] = rounded(v[i + e].x[u]);
+          for (int e = 0; e < W; ++e) chunk.x[e] = v[i + e].x[u];
           *reinterpret_cast<Vec<E, W>*>(at(o + u, k_of(i))) = chunk;
         }
     };
@@ -109,7 +103,7 @@ __global__ __launch_bounds__(THREADS, 4) void make_k_contiguous(const E* source,
       for (int i = 0; i < SHARE; ++i, next += THREADS / BLK * outer_stride)
         v[i] = o_of(i) < outer_left && kk < k_left ? *next : E(0);
 #pragma unroll
-      for (int i = 0; i < SHARE; ++i) *at(o_of(i), kk) = rounded(v[i]);
+      for (int i = 0; i < SHARE; ++i) *at(o_of(i), kk) = v[i];
     } else if (sizeof(E) == 4 && wide && outer_left == BLK) {
       if constexpr (sizeof(E) == 4) read_along_outer(std::integral_constant<int, 4>());
     } else {
@@ -154,8 +148,7 @@ Status launch_realign(const Matrix& x, const Matrix& target, int64_t outer, int6
   const auto realign_by = [&](auto index) {
     using Index = decltype(index);
     return launch_blocks<realign<Index>, true>(blocks, THREADS, 0, device, stream, static_cast<const void*>(x.data), leading * size,
-                                               bytes, static_cast<uint4*>(target.data), pitch * size / 16, Index(lines),
-                                               x.dtype == DType::f32);
+                                               bytes, static_cast<uint4*>(target.data), pitch * size / 16, Index(lines));
   };
   return chunks + share * blocks < INT_MAX ? realign_by(int()) : realign_by(int64_t());
 }

@@ -5,7 +5,7 @@
 // asynchronously, 64 rows by up to 256 columns at a time, so that no fragment passes through registers. C comes by TMA while the
 // product runs and D leaves the same way (tma_epilogue.cuh). Cooperative instances share a tile between two warpgroups; pingpong
 // ones give each a tile of its own, so that one's epilogue hides behind the other's product. Small N, M or K: smaller tiles,
-// split K. fp32 operands come through workspace, rounded to TF32 there: wgmma would cut them off, which doubles the error.
+// split K. TMA also rounds fp32 operands to TF32: wgmma would cut them off, which doubles the error.
 //
 // Measured gain (H200, one run): 715 TFLOP/s at 4096 cubed and 750 at 8192, 1.5x mma_swizzle, 1.07x torch.addmm.
 //
@@ -56,7 +56,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     for (int i = 0; i < GROUPS; ++i) mbarrier_init(turn + i * 8, 1);
     fence_before_tma();
     if (p.k > 0) prefetch_tensor_map(operands.a), prefetch_tensor_map(operands.b);
-    if (paths.c_path == CPath::tma || paths.c_path == CPath::row) prefetch_tensor_map(paths.c);
+    if (paths.c_path == CPath::tma) prefetch_tensor_map(paths.c);
     if (paths.d_path == DPath::tma) prefetch_tensor_map(paths.d);
   }
   __syncthreads();
@@ -165,17 +165,13 @@ Status launch_wgmma_tma(const Launch& call) {
   const Instance& tile = call.tile;
   Operands operands = {};
   if (p.k > 0) {
-    const Status a = order_of(p.a) == Order::row_major
-                         ? make_tensor_map(operands.a, p.a.data, p.a.dtype, p.m, p.k, p.a.row, tile.tile_m)
-                         : make_tensor_map(operands.a, p.a.data, p.a.dtype, p.k, p.m, p.a.col, 64);
+    const Status a = make_operand_map(operands.a, p.a, p.m, p.k, tile.tile_m);
     if (!a.ok()) return a;
-    const Status b = order_of(p.b) == Order::col_major
-                         ? make_tensor_map(operands.b, p.b.data, p.b.dtype, p.n, p.k, p.b.col, tile.tile_n)
-                         : make_tensor_map(operands.b, p.b.data, p.b.dtype, p.k, p.n, p.b.row, 64);
+    const Status b = make_operand_map(operands.b, transpose(p.b), p.n, p.k, tile.tile_n);
     if (!b.ok()) return b;
   }
   TmaPaths paths = {};
-  const Status status = make_tma_paths(paths, p, tile.tile_n, call.splits);
+  const Status status = make_tma_paths(paths, p, call.splits);
   if (!status.ok()) return status;
   const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype));
   return with_instance(call, kWgmmaTma, [&](auto index) {

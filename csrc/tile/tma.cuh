@@ -11,9 +11,12 @@ namespace tc {
 
 constexpr int kBoxBytes = 128;  // of a line of every box: the widest that TMA can swizzle
 
-// Boxes of `box` elements of a tensor of `size` elements, its contiguous direction first, and zeros beyond it; `strides` in bytes.
-inline Status encode_tensor_map(CUtensorMap& map, void* data, DType dtype, const cuuint64_t (&size)[3],
-                                const cuuint64_t (&strides)[2], const cuuint32_t (&box)[3], CUtensorMapSwizzle swizzle) {
+// Boxes of (lines, 128 bytes) of `x`, (outer, extent) with `extent` contiguous, `pitch` elements from line to line; `layers` of
+// them `layer` elements apart. Written to shared memory with the 128-byte swizzle; zeros beyond the matrix. fp32: what becomes of
+// its elements on the way.
+inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t outer, int64_t extent, int64_t pitch,
+                              int box_lines, int64_t layers = 1, int64_t layer = 0,
+                              CUtensorMapDataType fp32 = CU_TENSOR_MAP_DATA_TYPE_FLOAT32) {
   static PFN_cuTensorMapEncodeTiled_v12000 encode = [] {
     void* function = nullptr;
     cudaDriverEntryPointQueryResult found;
@@ -22,30 +25,25 @@ inline Status encode_tensor_map(CUtensorMap& map, void* data, DType dtype, const
     return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
   }();
   if (!encode) return status_of(cudaErrorNotSupported, "cudaGetDriverEntryPointByVersion(cuTensorMapEncodeTiled)");
-  const cuuint32_t steps[3] = {1, 1, 1};
+  const cuuint64_t size = size_of(dtype), least = (extent * size + 15) / 16 * 16;  // a stride that is never used must be valid
+  const cuuint64_t dims[3] = {cuuint64_t(extent), cuuint64_t(outer), cuuint64_t(layers)};
+  const cuuint64_t strides[2] = {outer > 1 ? pitch * size : least, layers > 1 ? layer * size : least};
+  const cuuint32_t box[3] = {cuuint32_t(kBoxBytes / size), cuuint32_t(box_lines), 1}, steps[3] = {1, 1, 1};
   const CUtensorMapDataType type = dtype == DType::f16    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                    : dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                                          : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
-  const CUresult result = encode(&map, type, 3, data, size, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
-                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+                                                          : fp32;
+  const CUresult result = encode(&map, type, 3, data, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                 CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return status_of(result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue, "cuTensorMapEncodeTiled");
 }
 
-// Boxes of (lines, 128 bytes) of (outer, extent) with `extent` contiguous, `pitch` elements from line to line; `layers` of them
-// `layer` elements apart. Written to shared memory with the 128-byte swizzle.
-inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t outer, int64_t extent, int64_t pitch,
-                              int box_lines, int64_t layers = 1, int64_t layer = 0) {
-  const cuuint64_t size = size_of(dtype), least = (extent * size + 15) / 16 * 16;  // a stride that is never used must be valid
-  return encode_tensor_map(map, data, dtype, {cuuint64_t(extent), cuuint64_t(outer), cuuint64_t(layers)},
-                           {outer > 1 ? pitch * size : least, layers > 1 ? layer * size : least},
-                           {cuuint32_t(kBoxBytes / size), cuuint32_t(box_lines), 1}, CU_TENSOR_MAP_SWIZZLE_128B);
-}
-
-// Parts of `box` elements of one row of `extent`, as they lie.
-inline Status make_row_map(CUtensorMap& map, void* data, DType dtype, int64_t extent, int box) {
-  const cuuint64_t stride = (extent * size_of(dtype) + 15) / 16 * 16;
-  return encode_tensor_map(map, data, dtype, {cuuint64_t(extent), 1, 1}, {stride, stride}, {cuuint32_t(box), 1, 1},
-                           CU_TENSOR_MAP_SWIZZLE_NONE);
+// Boxes of an operand x, (outer, K): (tile_outer, 128 bytes) where K is contiguous, (64, 128 bytes) otherwise. fp32 is rounded
+// to TF32, because wgmma would cut it off, which doubles the error.
+inline Status make_operand_map(CUtensorMap& map, const Matrix& x, int64_t outer, int64_t k, int tile_outer) {
+  constexpr CUtensorMapDataType tf32 = CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
+  return order_of(x) == Order::row_major ? make_tensor_map(map, x.data, x.dtype, outer, k, x.row, tile_outer, 1, 0, tf32)
+                                         : make_tensor_map(map, x.data, x.dtype, k, outer, x.col, 64, 1, 0, tf32);
 }
 
 // Where the 16-byte chunk `chunk` of line `line` lies in a box, in bytes: chunk ^ line % 8, for lines of 128 bytes.

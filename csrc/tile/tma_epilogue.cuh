@@ -2,6 +2,7 @@
 // a box of D where it lies, and leaves by TMA while the next one is computed.
 #pragma once
 
+#include "async.cuh"
 #include "barrier.cuh"
 #include "epilogue.cuh"
 #include "mma.cuh"
@@ -12,7 +13,7 @@ namespace tc {
 constexpr int kBoxRows = 64;  // of C and D: those of one wgmma
 
 // How a kernel reaches C and D: by TMA where it can; in 16-byte pieces where rows are contiguous but begin anywhere;
-// otherwise element by element, side by side. row: one row for all, as a 1-D bias is, by TMA too.
+// otherwise element by element, side by side. row: one row for all, as a 1-D bias is, by cp.async.
 enum class CPath : uint8_t { none, tma, row, pieces, elements };
 enum class DPath : uint8_t { tma, pieces, elements };
 
@@ -22,19 +23,19 @@ struct TmaPaths {
   DPath d_path;
 };
 
-// Tiles are `tile_n` columns wide. D has `splits` layers of (M, N).
-inline Status make_tma_paths(TmaPaths& paths, const Problem& p, int tile_n, int splits) {
+// D has `splits` layers of (M, N).
+inline Status make_tma_paths(TmaPaths& paths, const Problem& p, int splits) {
   const auto rows_of_d = [&](const Matrix& x) { return order_of(x) == Order::row_major && x.dtype == p.d.dtype; };
   paths.c_path = !p.c.data                                    ? CPath::none
                  : rows_of_d(p.c) && tma_loads(p.c, p.m, p.n) ? CPath::tma
-                 : p.c.row == 0 && tma_loads(p.c, 1, p.n)     ? CPath::row
+                 : p.c.row == 0 && tma_loads(p.c, 1, p.n)     ? CPath::row  // cp.async wants the same alignment
                  : rows_of_d(p.c)                             ? CPath::pieces
                                                               : CPath::elements;
   paths.d_path = tma_stores(p.d, p.m, p.n) ? DPath::tma : rows_of_d(p.d) ? DPath::pieces : DPath::elements;
-  const Status status = paths.c_path == CPath::tma ? make_tensor_map(paths.c, p.c.data, p.c.dtype, p.m, p.n, p.c.row, kBoxRows)
-                        : paths.c_path == CPath::row ? make_row_map(paths.c, p.c.data, p.c.dtype, p.n, tile_n)
-                                                     : Status();
-  if (!status.ok()) return status;
+  if (paths.c_path == CPath::tma) {
+    const Status status = make_tensor_map(paths.c, p.c.data, p.c.dtype, p.m, p.n, p.c.row, kBoxRows);
+    if (!status.ok()) return status;
+  }
   if (paths.d_path != DPath::tma) return {};
   return make_tensor_map(paths.d, p.d.data, p.d.dtype, p.m, p.n, p.d.row, kBoxRows, splits, p.m * p.n);
 }
@@ -78,13 +79,16 @@ struct TmaEpilogue {
     tma_load(box(i), paths.c, arrived + i % BUFFERS * 8, n0 + i % PER_BLOCK * WIDTH, m0 + i / PER_BLOCK * kBoxRows);
   }
 
-  // Before the product: asks for the tile's part of C's row. By TMA, because ptxas has the next wgmma wait for a load to registers,
-  // though only the epilogue uses them: 1024 cubed with a bias took 7.4 microseconds on an H200 instead of 6.6. (With a single K
-  // tile there is no such wgmma, and the row queues behind the operands: 4096x4096x64 took 15.8 instead of 17.2.)
+  // Before the product: asks for the tile's part of C's row. Not to registers, because ptxas has the next wgmma wait for a load,
+  // though only the epilogue uses it, nor by TMA, where it would queue behind the operands.
   __device__ void load_row(int n0) const {
-    if (paths.c_path != CPath::row || thread != 0) return;
-    mbarrier_arrive_expect(arrived, COLS * (c_is_fp32() ? 4 : 2));
-    tma_load(smem_address(row), paths.c, arrived, n0, 0);
+    if (paths.c_path != CPath::row) return;
+    const int size = c_is_fp32() ? 4 : 2, col = thread * 16 / size;
+    if (col >= COLS) return;
+    const int64_t left = (p.n - n0 - col) * size;
+    const char* const from = static_cast<const char*>(p.c.data) + (left > 0 ? (n0 + int64_t(col)) * size : 0);
+    cp_async_16(smem_address(row + thread * 16), from, int(max(int64_t(0), min(int64_t(16), left))));
+    cp_async_commit();
   }
 
   // While the product runs: asks for the tile's first boxes of C, into which the last tile's D no longer lies.
@@ -251,7 +255,7 @@ struct TmaEpilogue {
   __device__ __forceinline__ void finish(const float (&acc)[ROWS / kBoxRows][COLS / 2], int m0, int n0, int split,
                                          uint32_t use) const {
     constexpr int BATCH = COUNT == BUFFERS ? BUFFERS : 1, LATER = COUNT > BUFFERS && BUFFERS > 1;
-    if (paths.c_path == CPath::row) mbarrier_wait(arrived, use & 1);
+    if (paths.c_path == CPath::row) cp_async_wait<0>();  // the barrier before the first box makes all of the row visible
 #pragma unroll
     for (int first = 0; first < COUNT; first += BATCH) {
       const auto each = [&](auto&& act) {  // act(box, its first row, its first column)
