@@ -77,6 +77,9 @@ PYBIND11_MODULE(_C, module) {
   using namespace py::literals;
   module.doc() = "torch_addmm_tc's compiled part: importing it registers torch.ops.tc.*; its functions only describe.";
   module.def("kernels", &tc::list_kernels);
+  py::list activations;
+  for (const tc::NamedActivation& x : tc::kActivations) activations.append(x.name);
+  module.attr("activations") = activations;
   module.def("judge", &tc::judge_all, py::kw_only(), py::arg("m"), py::arg("n"), py::arg("k"), py::arg("a"),
              py::arg("b"), py::arg("c"), py::arg("d"), py::arg("alpha"), py::arg("beta"), py::arg("allow_tf32"),
              py::arg("sm"), py::arg("num_sms"), py::arg("smem_per_block"));

@@ -11,6 +11,7 @@
 #include <torch/headeronly/util/Half.h>
 
 #include <array>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -151,6 +152,13 @@ Problem checked_problem(const Arg* self, const Arg& mat1, const Arg& mat2, Scala
   return p;
 }
 
+const Activation& activation_named(const std::string& name) {
+  if (const Activation* found = find_activation(name)) return *found;
+  std::string names;
+  for (const NamedActivation& x : kActivations) names += std::string(names.empty() ? "" : ", ") + x.name;
+  throw std::runtime_error("tc::addmm: there is no activation '" + name + "'; there are " + names);
+}
+
 Tensor empty(int64_t m, int64_t n, ScalarType dtype, const Arg& like) {
   const int64_t sizes[] = {m, n}, strides[] = {n > 1 ? n : 1, 1};
   AtenTensorHandle result;
@@ -167,7 +175,7 @@ void with_type(DType t, F&& body) {
   else body(0.f);
 }
 
-// ATen's product in fp32, then alpha, beta and C as on the GPU: in fp32, rounded once.
+// ATen's product in fp32, then alpha, beta, C and the activation as on the GPU: in fp32, rounded once.
 void run_cpu(const Arg& mat1, const Arg& mat2, const Problem& p) {
   const auto fp32 = [](const Arg& x) {
     return x.dtype == ScalarType::Float ? x.tensor : torch::stable::to(x.tensor, ScalarType::Float);
@@ -186,7 +194,8 @@ void run_cpu(const Arg& mat1, const Arg& mat2, const Problem& p) {
         for (int64_t i = begin; i < end; ++i)
           for (int64_t j = 0; j < p.n; ++j) {
             const float scaled = products ? p.alpha * products[i * p.n + j] : 0.f;
-            d[i * p.d.row + j * p.d.col] = c ? scaled + p.beta * float(c[i * p.c.row + j * p.c.col]) : scaled;
+            const float sum = c ? scaled + p.beta * float(c[i * p.c.row + j * p.c.col]) : scaled;
+            d[i * p.d.row + j * p.d.col] = activate(sum, p.activation);
           }
       });
     });
@@ -231,6 +240,20 @@ Tensor mm(const Tensor& mat1, const Tensor& mat2, bool allow_tf32) {
   return mm_dtype(mat1, mat2, mat1.scalar_type(), allow_tf32);
 }
 
+Tensor addmm_activation(const std::optional<Tensor>& self_, const Tensor& mat1_, const Tensor& mat2_, std::string activation,
+                        double beta, double alpha, bool allow_tf32, std::optional<ScalarType> out_dtype_) {
+  const Activation& activated = activation_named(activation);
+  const Arg mat1("mat1", mat1_), mat2("mat2", mat2_);
+  const ScalarType out_dtype = out_dtype_.value_or(mat1.dtype);
+  std::optional<Arg> self;
+  if (self_) self.emplace("self", *self_);
+  Problem p = checked_problem(self ? &*self : nullptr, mat1, mat2, out_dtype, self ? beta : 0, alpha, allow_tf32);
+  p.activation = activated;
+  const Tensor out = empty(p.m, p.n, out_dtype, mat1);
+  run(mat1, mat2, p, out, {});
+  return out;
+}
+
 // As no accessor of the stable ABI tells: views of nothing at each storage's beginning are one and the same.
 bool same_storage(const Tensor& x, const Tensor& y) {
   const auto nothing = [](const Tensor& of) {
@@ -253,11 +276,13 @@ void check_overlap(const Problem& p) {
 }
 
 void addmm_by_kernel_out(const Tensor& self_, const Tensor& mat1_, const Tensor& mat2_, double beta, double alpha,
-                         bool allow_tf32, std::string kernel, Tensor& out_) {
+                         bool allow_tf32, std::string activation, std::string kernel, Tensor& out_) {
+  const Activation& activated = activation_named(activation);
   const Arg self("self", self_), mat1("mat1", mat1_), mat2("mat2", mat2_), out("out", out_);
   check(out.dtype == mat1.dtype || out.dtype == ScalarType::Float, "Expected out tensor to have dtype ",
         mat1.dtype, " or Float, but got ", out.dtype, " instead");
   Problem p = checked_problem(&self, mat1, mat2, out.dtype, beta, alpha, allow_tf32);
+  p.activation = activated;
   check(out.shares_device(mat1), "Expected out tensor to be on the same device, but got out is on ", DeviceOf{out},
         ", different from other tensors on ", DeviceOf{mat1});
   check(!aoti_torch_grad_mode_is_enabled() || !recorded(out_),
@@ -279,7 +304,7 @@ void addmm_by_kernel_out(const Tensor& self_, const Tensor& mat1_, const Tensor&
 
 void addmm_out(const Tensor& self, const Tensor& mat1, const Tensor& mat2, double beta, double alpha, bool allow_tf32,
                Tensor& out) {
-  addmm_by_kernel_out(self, mat1, mat2, beta, alpha, allow_tf32, {}, out);
+  addmm_by_kernel_out(self, mat1, mat2, beta, alpha, allow_tf32, "none", {}, out);
 }
 
 }  // namespace
@@ -305,7 +330,10 @@ STABLE_TORCH_LIBRARY(tc, library) {
       "Tensor(a!) out) -> ()");
   library.def(
       "addmm_by_kernel_out(Tensor self, Tensor mat1, Tensor mat2, *, float beta=1, float alpha=1, "
-      "bool allow_tf32=False, str kernel, Tensor(a!) out) -> ()");
+      "bool allow_tf32=False, str activation='none', str kernel, Tensor(a!) out) -> ()");
+  library.def(
+      "addmm_activation(Tensor? self, Tensor mat1, Tensor mat2, *, str activation, float beta=1, float alpha=1, "
+      "bool allow_tf32=False, ScalarType? out_dtype=None) -> Tensor");
 }
 
 void implement(torch::stable::detail::StableLibrary& library) {
@@ -313,6 +341,7 @@ void implement(torch::stable::detail::StableLibrary& library) {
   library.impl("addmm.dtype", TORCH_BOX(&addmm_dtype));
   library.impl("mm", TORCH_BOX(&mm));
   library.impl("mm.dtype", TORCH_BOX(&mm_dtype));
+  library.impl("addmm_activation", TORCH_BOX(&addmm_activation));
   library.impl("addmm_out", TORCH_BOX(&addmm_out));
   library.impl("addmm_by_kernel_out", TORCH_BOX(&addmm_by_kernel_out));
 }

@@ -39,7 +39,7 @@ def close(result, expected):
 
 def test_torchs_calls_arrive(device, calls):
     c, a, b = operands(device)
-    layer = nn.Linear(17, 9, device=device, dtype=torch.bfloat16)
+    layer = nn.Linear(17, 9, device=device, dtype=torch.bfloat16).requires_grad_(False)
     expected = torch.addmm(c, a, b, beta=0.5, alpha=2), layer(a), layer(a[None]), a @ b
     assert calls == []
     with tc.enabled(torch.device(device)):
@@ -69,14 +69,45 @@ def test_gradients_are_torchs(device, calls):
     layer.zero_grad()
     with tc.enabled(device):
         layer(x).sum().backward()
-    assert "addmm" in names(calls) and close(layer.weight.grad, expected)
+        gradient = torch.func.grad(lambda weight: torch.mm(x, weight).sum())(layer.weight.detach().t())
+        tangent = torch.func.jvp(lambda x: torch.mm(x, layer.weight.detach().t()), (x,), (x,))[1]
+    assert torch.equal(layer.weight.grad, expected) and close(gradient, expected.t())
+    assert close(tangent, torch.mm(x, layer.weight.detach().t()))
 
 
-def test_autocast_arrives_too(device, calls):
-    layer, x = nn.Linear(17, 9, device=device).requires_grad_(False), torch.randn(6, 17, device=device)
+@pytest.mark.parametrize("asks", (False, True))
+def test_autocast_casts_first(device, calls, asks):
+    layer, x = nn.Linear(17, 9, device=device).requires_grad_(asks), torch.randn(6, 17, device=device)
     with tc.enabled(device), torch.autocast(device, dtype=torch.bfloat16):
-        assert layer(x).dtype == torch.bfloat16
-    assert names(calls) == ["addmm"]
+        result = layer(x)
+    assert result.dtype == torch.bfloat16 and result.requires_grad == asks
+    assert names(calls) == ([] if asks else ["addmm"])
+
+
+def test_tensors_of_other_kinds_are_torchs(device, calls):
+    """Subclasses with an arithmetic of their own, and what torch.compile traces with, because its graphs outlive the block."""
+    class Own(torch.Tensor):
+        pass
+
+    _, a, b = operands(device)
+    with tc.enabled(device):
+        torch.mm(a.as_subclass(Own), b)
+        torch.mm(a.to("meta"), b.to("meta"))
+        assert calls == []
+        compiled = torch.compile(lambda a, b: torch.mm(a, b).relu(), backend="aot_eager")
+        compiled(a, b)
+    inside = len(calls)
+    compiled(a, b)
+    assert len(calls) == inside
+
+
+def test_vmap_and_inference_mode(device, calls):
+    _, a, b = operands(device)
+    expected = a @ b
+    with tc.enabled(device), torch.inference_mode():
+        assert close(torch.vmap(torch.mm, (0, None))(torch.stack([a, a]), b)[1], expected)
+        assert close(a @ b, expected)
+    assert "mm" in names(calls)
 
 
 def test_blocks_nest_and_end_at_errors(device, calls):

@@ -8,6 +8,7 @@ from torch import nn
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
 import torch_addmm_tc as tc
+from torch_addmm_tc.activations import FORMULAS
 from torch_addmm_tc.inductor import Pass
 
 LOGGER = "torch_addmm_tc.inductor"
@@ -45,9 +46,39 @@ def test_products_are_replaced(device, said, mode, dynamic):
     for rows in (16, 24, 40) if dynamic else (16,):
         x = torch.randn(rows, 48, device=device, dtype=torch.bfloat16)
         assert (fast(x) - model(x)).abs().max() <= 0.02 * model(x).abs().max()
-    replaced = {"aten.mm + aten.add": 1, "aten.addmm.default": 1, "aten.mm.default": 1}
+    replaced = {"aten.mm + aten.add": 1, "aten.addmm.default": 1, "aten.mm.default": 1, "tc.addmm.default + relu": 1}
     assert f"replaced {replaced}; left {{'aten.mm.default': 1}}" in said()
     assert any(line.startswith("left aten.mm.default") and line.endswith("its dtype is torch.float64") for line in said())
+
+
+@pytest.mark.parametrize("name, formula", FORMULAS, ids=[f"{name}-{i}" for i, (name, _) in enumerate(FORMULAS)])
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float32), ids=str)
+@pytest.mark.parametrize("bias", (False, True))
+def test_activations_go_into_the_product(device, said, name, formula, dtype, bias):
+    if device == "cuda" and dtype == torch.float32:
+        torch.set_float32_matmul_precision("high")
+    up, down = nn.Linear(48, 96, bias), nn.Linear(96, 48)
+    layers = nn.ModuleList([up, down]).to(device, dtype).requires_grad_(False)
+    x = torch.randn(2, 8, 48, device=device, dtype=dtype)
+    try:
+        result = compiled(lambda x: down(formula(up(x))), options={"fx_graph_cache": False})(x)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    exact = layers.double()[1](formula(layers[0](x.double())))
+    assert (result - exact).abs().max() <= 0.02 * exact.abs().max()
+    assert f"'tc.{'addmm' if bias else 'mm'}.default + {name}': 1" in said()[-1]
+
+
+def test_activations_that_others_compute_or_look_into_stay(device, said):
+    """A gate's activation is computed while its factor is read; what lies between may be needed, too."""
+    gate, up = (nn.Linear(48, 96, device=device, dtype=torch.bfloat16).requires_grad_(False) for _ in range(2))
+    x = torch.randn(16, 48, device=device, dtype=torch.bfloat16)
+    for model in (
+        lambda x: torch.nn.functional.silu(gate(x)) * up(x),
+        lambda x: (torch.relu(h := gate(x)), h + up(x)),
+    ):
+        compiled(model, options={"fx_graph_cache": False})(x)
+        assert said()[-1] == "replaced {'aten.addmm.default': 2}; left nothing"
 
 
 def test_gradients_are_torchs(device, said):
@@ -118,4 +149,4 @@ def test_aot_inductor_runs_the_ops(device, tmp_path):
     with torch.profiler.profile(activities=[activity]) as profile:
         result = loaded(x)
     assert (result - model(x)).abs().max() <= 0.02 * model(x).abs().max()
-    assert {"tc::addmm", "tc::mm"} <= {event.key for event in profile.key_averages()}
+    assert {"tc::addmm", "tc::addmm_activation", "tc::mm"} <= {event.key for event in profile.key_averages()}

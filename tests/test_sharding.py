@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import os
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ BROADCASTS = ("()", "(1)", "(N)", "(1,N)", "(M,1)", "(M,N)")
 
 
 def in_process(rank, store, body):
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # whatever the machine's name resolves to
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=WORLD)
     body(dist.device_mesh.init_device_mesh("cpu", (WORLD,)))
     gc.collect()  # a process group that outlives the interpreter's end sometimes aborts it (gloo, torch 2.13)

@@ -7,45 +7,30 @@ import torch
 
 from torch_addmm_tc import _C  # noqa: F401  (defines the ops)
 
+TC = torch.ops.tc
 _library = torch.library.Library("tc", "IMPL")
 
 
-def _register(device_type, key):
-    def cast(x, dtype):
-        eligible = x.is_floating_point() and x.device.type == device_type and x.dtype != torch.float64
-        return x.to(dtype) if eligible else x
+def _casting(op, device_type, key):
+    """`op` on its arguments cast. A self that has the result's own dtype, given as out_dtype, keeps it."""
+    has_self = op._schema.arguments[0].name == "self"
 
-    def addmm(self, mat1, mat2, *, beta=1, alpha=1, allow_tf32=False):
+    def kernel(*args, **kwargs):
         dtype = torch.get_autocast_dtype(device_type)
+        out_dtype = next((x for x in (*args, *kwargs.values()) if isinstance(x, torch.dtype)), None)
+
+        def cast(i, x):
+            if not isinstance(x, torch.Tensor) or not x.is_floating_point() or x.dtype == torch.float64:
+                return x
+            keeps = x.device.type != device_type or (i == 0 and has_self and x.dtype == out_dtype)
+            return x if keeps else x.to(dtype)
+
         with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
-            return torch.ops.tc.addmm.default(
-                cast(self, dtype), cast(mat1, dtype), cast(mat2, dtype), beta=beta, alpha=alpha, allow_tf32=allow_tf32
-            )
+            return op(*(cast(i, x) for i, x in enumerate(args)), **kwargs)
 
-    def addmm_dtype(self, mat1, mat2, out_dtype, *, beta=1, alpha=1, allow_tf32=False):
-        dtype = torch.get_autocast_dtype(device_type)
-        if self.dtype != out_dtype:
-            self = cast(self, dtype)
-        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
-            return torch.ops.tc.addmm.dtype(
-                self, cast(mat1, dtype), cast(mat2, dtype), out_dtype, beta=beta, alpha=alpha, allow_tf32=allow_tf32
-            )
-
-    def mm(mat1, mat2, *, allow_tf32=False):
-        dtype = torch.get_autocast_dtype(device_type)
-        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
-            return torch.ops.tc.mm.default(cast(mat1, dtype), cast(mat2, dtype), allow_tf32=allow_tf32)
-
-    def mm_dtype(mat1, mat2, out_dtype, *, allow_tf32=False):
-        dtype = torch.get_autocast_dtype(device_type)
-        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key)):
-            return torch.ops.tc.mm.dtype(cast(mat1, dtype), cast(mat2, dtype), out_dtype, allow_tf32=allow_tf32)
-
-    _library.impl("mm", mm, key.name)
-    _library.impl("mm.dtype", mm_dtype, key.name)
-    _library.impl("addmm", addmm, key.name)
-    _library.impl("addmm.dtype", addmm_dtype, key.name)
+    return kernel
 
 
-_register("cpu", torch._C.DispatchKey.AutocastCPU)
-_register("cuda", torch._C.DispatchKey.AutocastCUDA)
+for _op in (TC.addmm.default, TC.addmm.dtype, TC.mm.default, TC.mm.dtype, TC.addmm_activation.default):
+    for _device_type, _key in (("cpu", torch._C.DispatchKey.AutocastCPU), ("cuda", torch._C.DispatchKey.AutocastCUDA)):
+        _library.impl(_op, _casting(_op, _device_type, _key), _key.name)

@@ -4,9 +4,10 @@ import sys
 
 import torch
 
-from torch_addmm_tc import _C  # noqa: F401  (defines the ops)
+from torch_addmm_tc import _C
 
 SUPPORTED = (torch.float16, torch.bfloat16, torch.float32)
+ACTIVATIONS = _C.activations
 
 
 def checked_shape(self, mat1, mat2, out_dtype):
@@ -97,7 +98,21 @@ def _mm_dtype(mat1, mat2, out_dtype, *, allow_tf32=False):
     return mat1.new_empty(_check_arguments(None, mat1, mat2, out_dtype), dtype=out_dtype)
 
 
-def _addmm_out(self, mat1, mat2, *, beta=1, alpha=1, allow_tf32=False, kernel="", out):
+def _check_activation(name):
+    torch._check(
+        name in ACTIVATIONS, lambda: f"tc::addmm: there is no activation '{name}'; there are {', '.join(ACTIVATIONS)}"
+    )
+
+
+@torch.library.register_fake("tc::addmm_activation")
+def _addmm_activation(self, mat1, mat2, *, activation, beta=1, alpha=1, allow_tf32=False, out_dtype=None):
+    _check_activation(activation)
+    dtype = out_dtype or mat1.dtype
+    return mat1.new_empty(_check_arguments(self, mat1, mat2, dtype), dtype=dtype)
+
+
+def _addmm_out(self, mat1, mat2, *, beta=1, alpha=1, allow_tf32=False, activation="none", kernel="", out):
+    _check_activation(activation)
     torch._check(
         out.dtype in (mat1.dtype, torch.float32),
         lambda: f"Expected out tensor to have dtype {mat1.dtype} or {torch.float32}, but got {out.dtype} instead",

@@ -1,22 +1,13 @@
 """Layers of eager models on this package's ops: Linear, and swap_linears for the layers that a model already has."""
 
 import functools
+import math
 
 import torch
 from torch import nn
-from torch.autograd import forward_ad
 
 from torch_addmm_tc import routing
 from torch_addmm_tc.ops import addmm, mm
-
-
-def _is_differentiated(*tensors) -> bool:
-    """Whether autograd, or one of torch.func's transforms, which only torch's own ops see through, looks on."""
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
-        return True
-    if torch.compiler.is_compiling():
-        return False
-    return forward_ad._current_level >= 0 or torch._C._functorch.maybe_current_level() is not None
 
 
 def _takes(x, weight, bias) -> bool:
@@ -30,16 +21,17 @@ def _takes(x, weight, bias) -> bool:
         return False
     if torch.is_autocast_enabled(x.device.type):  # torch casts the arguments, and keeps the casts of weights
         return False
-    return not _is_differentiated(x, weight, bias) and (bias is None or bias.dtype == x.dtype)
+    return not routing.is_differentiated(x, weight, bias) and (bias is None or bias.dtype == x.dtype)
 
 
 def _product(x, weight, bias):
     """x (.., K) @ weight (K, N) + bias (N), or None where routing.py leaves it to torch."""
-    rows = x.flatten(0, -2) if x.dim() > 2 else x
+    batch = x.shape[:-1]
+    rows = x if x.dim() == 2 else x.reshape(math.prod(batch), x.shape[-1])
     if routing.refusal(rows, weight):
         return None
     result = mm(rows, weight) if bias is None else addmm(bias, rows, weight)
-    return result.unflatten(0, x.shape[:-1]) if x.dim() > 2 else result
+    return result if x.dim() == 2 else result.view(*batch, weight.shape[1])
 
 
 class Linear(nn.Linear):

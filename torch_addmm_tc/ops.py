@@ -15,14 +15,15 @@ def tf32_allowed() -> bool:
     return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
-def addmm(input, mat1, mat2, *, beta=1, alpha=1, out_dtype=None, out=None):
-    """beta * input + alpha * (mat1 @ mat2), computed in fp32 and rounded once.
+def addmm(input, mat1, mat2, *, beta=1, alpha=1, activation=None, out_dtype=None, out=None):
+    """activation(beta * input + alpha * (mat1 @ mat2)), computed in fp32 and rounded once.
 
     Args:
         input: broadcasts to (M, N); dtype of the operands, or of the result. Not read when beta is 0.
         mat1: (M, K), float16, bfloat16 or float32, any strides.
         mat2: (K, N), mat1's dtype and device, any strides.
         beta, alpha: finite or not; they act in fp32.
+        activation: "relu", "gelu", "gelu_tanh" (torch's approximate="tanh"), "silu" or None.
         out_dtype: the result's dtype, mat1's by default; torch.float32 keeps what the fp32 accumulator holds.
         out: written in place, any strides, and its dtype is the result's. It may be `input` itself, and may share no
             memory with mat1 or mat2. Resized if its shape differs; then it may share no storage with any argument.
@@ -32,14 +33,18 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1, out_dtype=None, out=None):
 
     Raises:
         RuntimeError: in torch.addmm's words for shapes, dtypes and devices that do not match; also for unsupported
-            dtypes, and, the op being forward-only, for an argument that requires grad while grad mode is on.
+            dtypes and activations, and, the op being forward-only, for an argument that requires grad while grad mode is on.
     """
     tf32 = mat1.dtype == torch.float32 and tf32_allowed()
     if out is not None:
         if out_dtype not in (None, out.dtype):
             raise RuntimeError(f"Expected out tensor to have dtype {out_dtype}, but got {out.dtype} instead")
         shape, elements = out.shape, out.numel()
-        torch.ops.tc.addmm_out(input, mat1, mat2, beta=beta, alpha=alpha, allow_tf32=tf32, out=out)
+        scalars = {"beta": beta, "alpha": alpha, "allow_tf32": tf32}
+        if activation is None:
+            torch.ops.tc.addmm_out(input, mat1, mat2, **scalars, out=out)
+        else:
+            torch.ops.tc.addmm_by_kernel_out(input, mat1, mat2, **scalars, activation=activation, kernel="", out=out)
         if elements > 0 and out.shape != shape:
             warnings.warn(
                 f"An output with one or more elements was resized since it had shape {list(shape)}, which does not "
@@ -47,14 +52,22 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1, out_dtype=None, out=None):
                 stacklevel=2,
             )
         return out
+    if activation is not None:
+        return torch.ops.tc.addmm_activation.default(
+            input, mat1, mat2, activation=activation, beta=beta, alpha=alpha, allow_tf32=tf32, out_dtype=out_dtype
+        )
     if out_dtype is None:
         return torch.ops.tc.addmm.default(input, mat1, mat2, beta=beta, alpha=alpha, allow_tf32=tf32)
     return torch.ops.tc.addmm.dtype(input, mat1, mat2, out_dtype, beta=beta, alpha=alpha, allow_tf32=tf32)
 
 
-def mm(mat1, mat2, *, out_dtype=None):
-    """mat1 @ mat2: addmm without an input to add. Shapes, dtypes, result and errors are addmm's."""
+def mm(mat1, mat2, *, activation=None, out_dtype=None):
+    """activation(mat1 @ mat2): addmm without an input to add. Shapes, dtypes, result and errors are addmm's."""
     tf32 = mat1.dtype == torch.float32 and tf32_allowed()
+    if activation is not None:
+        return torch.ops.tc.addmm_activation.default(
+            None, mat1, mat2, activation=activation, allow_tf32=tf32, out_dtype=out_dtype
+        )
     if out_dtype is None:
         return torch.ops.tc.mm.default(mat1, mat2, allow_tf32=tf32)
     return torch.ops.tc.mm.dtype(mat1, mat2, out_dtype, allow_tf32=tf32)

@@ -4,6 +4,7 @@ import sys
 
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 
 from torch_addmm_tc.fake import SUPPORTED
 from torch_addmm_tc.ops import tf32_allowed
@@ -24,6 +25,15 @@ def refusal(mat1, mat2) -> str | None:
     if mat1.is_cuda and mat1.dtype == torch.float32 and not tf32_allowed():
         return "torch multiplies float32 without TF32 faster"
     return None
+
+
+def is_differentiated(*tensors) -> bool:
+    """Whether autograd, or one of torch.func's transforms, which only torch's own ops see through, looks on."""
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
+        return True
+    if torch.compiler.is_compiling():
+        return False
+    return forward_ad._current_level >= 0 or torch._C._functorch.maybe_current_level() is not None
 
 
 def is_dtensor_type(kind) -> bool:

@@ -33,6 +33,12 @@ def _of_product(self):
     ]
 
 
+@register_sharding(TC.addmm_activation.default)
+def _addmm_activation(self, mat1, mat2, *, activation, beta=1, alpha=1, allow_tf32=False, out_dtype=None):
+    # The activation of a sum is not the sum of its parts' activations.
+    return [([d], [c, a, b]) for d, c, a, b in _of_product(self) if activation == "none" or not d.is_partial()]
+
+
 @register_sharding(TC.addmm.default)
 def _addmm(self, mat1, mat2, *, beta=1, alpha=1, allow_tf32=False):
     return [([d], [c, a, b]) for d, c, a, b in _of_product(self)]

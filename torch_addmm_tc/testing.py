@@ -6,8 +6,10 @@ products, the alpha/beta arithmetic in fp32 and one rounding to the result's dty
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
+import torch.nn.functional as F
 
 UNIT_ROUNDOFF = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-24}
 TF32_ROUNDOFF = 2.0**-11
@@ -35,13 +37,23 @@ class Reference:
         return torch.where(same | overflow, 0.0, fraction).max().item()
 
 
-def reference(self, mat1, mat2, *, beta=1.0, alpha=1.0, out_dtype=None, tf32=False) -> Reference:
+ACTIVATIONS = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+}
+
+
+def reference(self, mat1, mat2, *, beta=1.0, alpha=1.0, activation=None, out_dtype=None, tf32=False) -> Reference:
     """(K + 2) u32 |alpha| |A||B|  +  u_out |D|  +  u32 (|alpha A B| + |beta C|), where u is a dtype's unit roundoff.
 
     The first term is the classic bound on an fp32 dot product of length K in any order (Higham, Accuracy and Stability of
     Numerical Algorithms, section 3.1), the second the result's rounding, the third the fp32 arithmetic on alpha and beta.
     Half the smallest subnormal covers gradual underflow. `tf32` adds ((1 + 2^-11)^2 - 1) |alpha| |A||B|, what rounding each
-    operand to TF32's 11 bits makes of a product. alpha and beta are rounded to fp32 first, as the op does.
+    operand to TF32's 11 bits makes of a product. alpha and beta are rounded to fp32 first, as the op does. An
+    activation, whose slope is 1.13 at most, magnifies all but the result's rounding by that, and has 16 u32 |its argument| for
+    its own arithmetic.
     """
     dtype = out_dtype or mat1.dtype
     alpha, beta = (torch.tensor(x, dtype=torch.float32).item() for x in (alpha, beta))
@@ -52,10 +64,13 @@ def reference(self, mat1, mat2, *, beta=1.0, alpha=1.0, out_dtype=None, tf32=Fal
     addend = beta * self.double().expand(m, n) if beta != 0 else zeros
     magnitude = abs(alpha) * (a.abs() @ b.abs()) if alpha != 0 and k > 0 else zeros
     value = product + addend
-    bound = (k + 2) * u32 * magnitude + UNIT_ROUNDOFF[dtype] * value.abs() + u32 * (product.abs() + addend.abs())
+    bound = (k + 2) * u32 * magnitude + u32 * (product.abs() + addend.abs())
     if tf32:
         bound += ((1 + TF32_ROUNDOFF) ** 2 - 1) * magnitude
-    return Reference(value, bound + SMALLEST_SUBNORMAL[dtype] / 2, dtype)
+    if activation is not None:
+        bound = 1.13 * bound + 16 * u32 * value.abs()
+        value = ACTIVATIONS[activation](value)
+    return Reference(value, bound + UNIT_ROUNDOFF[dtype] * value.abs() + SMALLEST_SUBNORMAL[dtype] / 2, dtype)
 
 
 # ---- inputs ----
@@ -120,6 +135,7 @@ class Case:
     beta: float = 0.5
     alpha: float = 0.5
     tf32: bool = False  # fp32 operands may be rounded to TF32
+    activation: str | None = None
 
     def __str__(self):
         name = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", None: "same"}
@@ -127,7 +143,7 @@ class Case:
         c = f"{name[self.self_dtype]}{self.broadcast}" + (f"-{self.c}" if self.c != "row" else "")
         return (
             f"{self.m}x{self.n}x{self.k}-{operands}-A:{self.a}-B:{self.b}-C:{c}-D:{name[self.out_dtype]}"
-            f"-{self.beta:g}-{self.alpha:g}"
+            f"-{self.beta:g}-{self.alpha:g}" + (f"-{self.activation}" if self.activation else "")
         )
 
     def inputs(self, device, seed=0):
@@ -145,6 +161,16 @@ class Case:
     @property
     def scalars(self):
         return {"beta": self.beta, "alpha": self.alpha}
+
+    def reference(self, args) -> Reference:
+        wanted = {"activation": self.activation, "out_dtype": self.out_dtype, "tf32": self.tf32}
+        return reference(*args, **self.scalars, **wanted)
+
+    def run(self, kernel, args, out) -> torch.Tensor:
+        """`out`, after the kernel of that name has written it."""
+        flags = {"allow_tf32": self.tf32, "activation": self.activation or "none"}
+        torch.ops.tc.addmm_by_kernel_out(*args, **self.scalars, **flags, kernel=kernel, out=out)
+        return out
 
 
 def case_grid(dtypes=(torch.float16, torch.bfloat16), contiguous_operands=False) -> list[Case]:
@@ -185,6 +211,12 @@ def case_grid(dtypes=(torch.float16, torch.bfloat16), contiguous_operands=False)
         nan, inf = math.nan, math.inf
         for beta, alpha in ((1, 1), (0, 1), (1, 0), (0, 0), (-2.5, 3), (nan, 1), (1, nan), (inf, 1), (1, inf), (1e-3, -1e3)):
             grid.append(replace(base, beta=beta, alpha=alpha))
+        # activations: each way to D, and a K that may be split
+        wide = {"out_dtype": torch.float32, "self_dtype": None if dtype == torch.float32 else torch.float32}
+        for name in ACTIVATIONS:
+            active = replace(base, beta=1, alpha=0.3, activation=name)
+            grid += [active, replace(active, m=136, n=264), replace(active, k=0), replace(active, m=40, n=136, k=4100)]
+            grid += [replace(active, n=264, broadcast="(N)"), replace(active, m=136, n=264, **wide), replace(active, **wide)]
         grid += [replace(base, k=0), replace(base, k=0, beta=0), replace(base, k=0, alpha=nan), replace(base, k=0, beta=nan)]
     return list(dict.fromkeys(grid))
 

@@ -1,8 +1,10 @@
-// What is asked: D = alpha * (A @ B) + beta * C, as plain data.
+// What is asked: D = activation(alpha * (A @ B) + beta * C), as plain data.
 // Torch-free and CUDA-free, so that planner, kernels and tests share one description.
 #pragma once
 
 #include <cstdint>
+
+#include "activation.h"
 
 namespace tc {
 
@@ -28,6 +30,7 @@ struct Problem {
   Matrix d;  // (M, N), dtype of A or f32
   float alpha, beta;
   bool allow_tf32;
+  Activation activation;
 };
 
 // Which index of a matrix runs through consecutive addresses.
@@ -52,7 +55,8 @@ inline Matrix repacked(const Matrix& x, int64_t outer, int64_t k) {
 
 // D^T = B^T A^T: the same memory, described from the other side.
 inline Problem transpose(const Problem& p) {
-  return {p.n, p.m, p.k, transpose(p.b), transpose(p.a), transpose(p.c), transpose(p.d), p.alpha, p.beta, p.allow_tf32};
+  return {p.n, p.m, p.k, transpose(p.b), transpose(p.a), transpose(p.c), transpose(p.d), p.alpha, p.beta, p.allow_tf32,
+          p.activation};
 }
 
 // The stride of an extent of 1 is never used, so it may be chosen: a single row or column then counts as contiguous along its
@@ -72,12 +76,13 @@ inline Problem without_unread(Problem p) {
   return p;
 }
 
-// The problem whose result is `splits` layers of (M, N): the partial products of K in parts, before alpha, beta and C.
+// The problem whose result is `splits` layers of (M, N): the partial products of K in parts, before alpha, beta, C and activation.
 inline Problem partial_products(Problem p, void* layers) {
   p.c.data = nullptr;
   p.d = {layers, p.n, 1, DType::f32};
   p.alpha = 1.f;
   p.beta = 0.f;
+  p.activation = {};
   return p;
 }
 

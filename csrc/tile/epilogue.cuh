@@ -1,4 +1,4 @@
-// From accumulators to D: the one place where alpha, beta and C act.
+// From accumulators to D: the one place where alpha, beta, C and the activation act.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -25,6 +25,26 @@ __device__ __forceinline__ __nv_bfloat16 from_float(float x) { return __float2bf
 // In fp32, before the one rounding to D's dtype.
 __device__ __forceinline__ float combine(float product, float alpha, float c, float beta) {
   return fmaf(beta, c, alpha * product);
+}
+
+// As Activation says, in place: one branch for all elements, not one for each.
+template <int W>
+__device__ __forceinline__ void activate(float* x, const Activation& activation) {
+  if (activation.kind == Activation::Kind::none) return;
+  if (activation.kind == Activation::Kind::relu) {
+#pragma unroll
+    for (int e = 0; e < W; ++e) x[e] = x[e] < 0.f ? 0.f : x[e];  // NaN stays NaN
+    return;
+  }
+#pragma unroll
+  for (int e = 0; e < W; ++e) {
+    const float t = fminf(x[e] * x[e], 36.f);
+    float g = activation.gate[6], power;
+#pragma unroll
+    for (int i = 5; i >= 0; --i) g = fmaf(g, t, activation.gate[i]);
+    asm("ex2.approx.f32 %0, %1;" : "=f"(power) : "f"(x[e] * g));
+    x[e] = __fdividef(x[e], 1.f + power);
+  }
 }
 
 // Elements (i, j) .. (i, j + count - 1) of x, a matrix of T. `wide`: x allows 16-byte accesses along its rows.
@@ -93,7 +113,7 @@ __device__ __forceinline__ void read_c(const Problem& p, const Wide& wide, int64
   else load_run<T>(p.c, i, j, count, wide.c, c);
 }
 
-// D = alpha * product + beta * C for the W elements of row i from column j on, cut off at the matrix's edge.
+// D = activation(alpha * product + beta * C) for the W elements of row i from column j on, cut off at the matrix's edge.
 // D begins `d_offset` elements into p.d: the part of a split K.
 template <typename T, int W>
 __device__ __forceinline__ void finish_run(const Problem& p, const Wide& wide, int64_t i, int64_t j,
@@ -102,6 +122,7 @@ __device__ __forceinline__ void finish_run(const Problem& p, const Wide& wide, i
   if (!count) return;
 #pragma unroll
   for (int e = 0; e < W; ++e) product[e] = combine(product[e], p.alpha, c[e], p.beta);
+  activate<W>(product, p.activation);
   if (p.d.dtype == DType::f32) store_run<float>(p.d, i, j, count, wide.d, product, d_offset);
   else store_run<T>(p.d, i, j, count, wide.d, product, d_offset);
 }
@@ -146,7 +167,7 @@ __device__ __forceinline__ int lane_worked_out_here() {
 // used: with a branch, or a store to D, which C may be, between two loads, each costs a latency of its own (16384x4096x128 on
 // an H200: 216 microseconds a load at a time, 128 in batches of eight).
 template <typename CElement, typename DElement, int ROWS, int COLS, int PITCH, bool SHIFTED>
-__device__ __forceinline__ void finish_pieces(const Problem& p, const RowShift<SHIFTED>& shift, const float* staged, int64_t i0,
+__device__ __forceinline__ void finish_pieces(const Problem& p, const RowShift<SHIFTED>& shift, float* staged, int64_t i0,
                                               int64_t j0, int64_t d_offset) {
   constexpr int LANES = COLS / 8, STEP = 32 / LANES, RUNS = ROWS / STEP, BATCH = RUNS < 8 ? RUNS : 8;  // STEP: rows at once
   constexpr int PIECES = LANES - SHIFTED, EDGES = SHIFTED ? 8 / LANES : 0;  // of a row; single elements of a lane
@@ -164,6 +185,17 @@ __device__ __forceinline__ void finish_pieces(const Problem& p, const RowShift<S
       const int e = lane % LANES + x * LANES;
       return e < shift.to_next(i) ? e : COLS - 8 + e;
     };
+    const auto row_of = [&](int i) { return &staged[i * PITCH + shift(i)]; };
+    const bool has_piece = !SHIFTED || lane % LANES < PIECES, active = p.activation.kind != Activation::Kind::none;
+    // The lane's piece of row i and its edges.
+    const auto store = [&](int i, DElement* line, const Vec<float, 8>& of_piece, const float* of_edges) {
+      Vec<DElement, 8> rounded;
+#pragma unroll
+      for (int e = 0; e < 8; ++e) rounded.x[e] = from_float<DElement>(of_piece.x[e]);
+      if (has_piece) *reinterpret_cast<Vec<DElement, 8>*>(line + shift.to_next(i) + piece * 8) = rounded;
+#pragma unroll
+      for (int x = 0; x < EDGES; ++x) line[column_of_edge(i, x)] = from_float<DElement>(of_edges[x]);
+    };
     if (p.c.data) {
 #pragma unroll
       for (int r = 0; r < BATCH; ++r, c += c_step) {
@@ -174,27 +206,45 @@ __device__ __forceinline__ void finish_pieces(const Problem& p, const RowShift<S
       }
     }
 #pragma unroll
-    for (int r = 0; r < BATCH; ++r, d += d_step) {
-      const int i = first + r * STEP, col = shift.to_next(i) + piece * 8;
-      const float* const row = &staged[i * PITCH + shift(i)];
-      const Vec<float, 8> product = *reinterpret_cast<const Vec<float, 8>*>(row + col);
-      Vec<DElement, 8> result;
+    for (int r = 0; r < BATCH; ++r) {
+      const int i = first + r * STEP;
+      Vec<float, 8>* const at = reinterpret_cast<Vec<float, 8>*>(row_of(i) + shift.to_next(i) + piece * 8);
+      Vec<float, 8> of_piece = *at;
+      float of_edges[EDGES + 1];
 #pragma unroll
-      for (int e = 0; e < 8; ++e)
-        result.x[e] = from_float<DElement>(combine(product.x[e], p.alpha, to_float(addend[r].x[e]), p.beta));
-      if (!SHIFTED || lane % LANES < PIECES) *reinterpret_cast<Vec<DElement, 8>*>(d + col) = result;
+      for (int e = 0; e < 8; ++e) of_piece.x[e] = combine(of_piece.x[e], p.alpha, to_float(addend[r].x[e]), p.beta);
 #pragma unroll
-      for (int x = 0; x < EDGES; ++x) {
-        const int j = column_of_edge(i, x);
-        d[j] = from_float<DElement>(combine(row[j], p.alpha, to_float(edge[r][x]), p.beta));
+      for (int x = 0; x < EDGES; ++x)
+        of_edges[x] = combine(row_of(i)[column_of_edge(i, x)], p.alpha, to_float(edge[r][x]), p.beta);
+      if (!active) {
+        store(i, d + r * d_step, of_piece, of_edges);
+        continue;
       }
+      __syncwarp();  // lanes without a piece read another's
+      if (has_piece) *at = of_piece;
+#pragma unroll
+      for (int x = 0; x < EDGES; ++x) row_of(i)[column_of_edge(i, x)] = of_edges[x];
     }
+    __syncwarp();
+    // One after another, because unrolled this took ptxas three times as long for all of mma_swizzle.
+#pragma unroll 1
+    for (int r = 0; active && r < BATCH; ++r) {
+      const int i = first + r * STEP;
+      Vec<float, 8> of_piece = *reinterpret_cast<const Vec<float, 8>*>(row_of(i) + shift.to_next(i) + piece * 8);
+      float of_edges[EDGES + 1];
+#pragma unroll
+      for (int x = 0; x < EDGES; ++x) of_edges[x] = row_of(i)[column_of_edge(i, x)];
+      activate<8>(of_piece.x, p.activation);
+      activate<EDGES>(of_edges, p.activation);
+      store(i, d + r * d_step, of_piece, of_edges);
+    }
+    d += BATCH * d_step;
   }
 }
 
 // The same for any part of any D and C, element by element.
 template <typename CElement, typename DElement, int ROWS, int COLS, int PITCH, bool SHIFTED>
-__device__ __forceinline__ void finish_elements(const Problem& p, const RowShift<SHIFTED>& shift, const float* staged, int64_t i0,
+__device__ __forceinline__ void finish_elements(const Problem& p, const RowShift<SHIFTED>& shift, float* staged, int64_t i0,
                                                 int64_t j0, int64_t d_offset) {
   constexpr int BATCH = 16;
   static_assert(ROWS * COLS % (BATCH * 32) == 0);
@@ -213,10 +263,20 @@ __device__ __forceinline__ void finish_elements(const Problem& p, const RowShift
         addend[r] = c[min(i, rows - 1) * p.c.row + min(j, cols - 1) * p.c.col];
       }
     }
+    const bool active = p.activation.kind != Activation::Kind::none;
 #pragma unroll
     for (int r = 0; r < BATCH; ++r) {
       const int i = (first + r * 32) / COLS, j = (first + r * 32) % COLS;
-      const float result = combine(staged[i * PITCH + shift(i) + j], p.alpha, to_float(addend[r]), p.beta);
+      float* const at = &staged[i * PITCH + shift(i) + j];
+      const float result = combine(*at, p.alpha, to_float(addend[r]), p.beta);
+      if (active) *at = result;
+      else if (i < rows && j < cols) d[i * p.d.row + j * p.d.col] = from_float<DElement>(result);
+    }
+#pragma unroll 1
+    for (int r = 0; active && r < BATCH; ++r) {
+      const int i = (first + r * 32) / COLS, j = (first + r * 32) % COLS;
+      float result = staged[i * PITCH + shift(i) + j];
+      activate<1>(&result, p.activation);
       if (i < rows && j < cols) d[i * p.d.row + j * p.d.col] = from_float<DElement>(result);
     }
   }
@@ -226,7 +286,7 @@ __device__ __forceinline__ void finish_elements(const Problem& p, const RowShift
 // (i0, j0) of D: in 16-byte pieces wherever D and C have them, single elements side by side otherwise.
 template <typename T, int ROWS, int COLS, int PITCH, bool SHIFTED>
 __device__ __forceinline__ void finish_staged(const Problem& p, const Wide& wide, const RowShift<SHIFTED>& shift,
-                                              const float* staged, int64_t i0, int64_t j0, int64_t d_offset) {
+                                              float* staged, int64_t i0, int64_t j0, int64_t d_offset) {
   if (i0 >= p.m || j0 >= p.n) return;
   const bool inside = i0 + ROWS <= p.m && j0 + COLS <= p.n;
   const bool pieces = SHIFTED ? wide.c_shifted || !p.c.data : wide.d && (wide.c || !p.c.data);

@@ -220,15 +220,19 @@ struct TmaEpilogue {
     }
   }
 
-  // Turns box i of C into one of D: 16-bit D by stmatrix, fp32 two floats at a time. acc: wgmma's, from the box's columns on.
-  __device__ __forceinline__ void finish_box(int i, const float* acc) const {
+  // Turns box i of C into one of D: 16-bit D by stmatrix, fp32 two floats at a time. acc: wgmma's, from the box's columns on; D's
+  // elements take their place.
+  __device__ __forceinline__ void finish_box(int i, float* acc) const {
     const int warp = thread / 32, lane = thread % 32;
     Pairs c;
     read_c(i, c);
-    const auto result = [&](int j, int h) {
-      const float* const pair = acc + j * 4 + h * 2;
-      return make_float2(combine(pair[0], p.alpha, c[j][h].x, p.beta), combine(pair[1], p.alpha, c[j][h].y, p.beta));
-    };
+#pragma unroll
+    for (int x = 0; x < WIDTH / 2; x += 2) {
+      acc[x] = combine(acc[x], p.alpha, c[x / 4][x / 2 % 2].x, p.beta);
+      acc[x + 1] = combine(acc[x + 1], p.alpha, c[x / 4][x / 2 % 2].y, p.beta);
+    }
+    activate<WIDTH / 2>(acc, p.activation);
+    const auto result = [&](int j, int h) { return make_float2(acc[j * 4 + h * 2], acc[j * 4 + h * 2 + 1]); };
     if constexpr (sizeof(D) == 2) {
 #pragma unroll
       for (int j = 0; j < WIDTH / 8; j += 2) {
@@ -252,7 +256,7 @@ struct TmaEpilogue {
   // `use` counts this warpgroup's tiles: the parity of `arrived`. A batch of boxes between two barriers: all of them where the
   // tile has no more, one otherwise, because C then comes into those that have left (16384x4096x128 on an H200: a bias 67
   // microseconds box by box, 56 at once; fp32 150 box by box, 160 in pairs).
-  __device__ __forceinline__ void finish(const float (&acc)[ROWS / kBoxRows][COLS / 2], int m0, int n0, int split,
+  __device__ __forceinline__ void finish(float (&acc)[ROWS / kBoxRows][COLS / 2], int m0, int n0, int split,
                                          uint32_t use) const {
     constexpr int BATCH = COUNT == BUFFERS ? BUFFERS : 1, LATER = COUNT > BUFFERS && BUFFERS > 1;
     if (paths.c_path == CPath::row) cp_async_wait<0>();  // the barrier before the first box makes all of the row visible

@@ -1,0 +1,52 @@
+// What may become of an element of D in the end, in fp32 and before its one rounding.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+
+namespace tc {
+
+// x itself, relu(x), or a gated x: x * sigmoid(x * g(min(x^2, 36))) with a polynomial g. Beyond 6 the sigmoid is 0 or 1 to fp32's
+// precision, whatever g.
+struct Activation {
+  enum class Kind : uint8_t { none, relu, gated } kind = Kind::none;
+  float gate[7] = {};  // the coefficients of -log2(e) * g, the constant first
+};
+
+struct NamedActivation {
+  const char* name;
+  Activation activation;
+};
+
+// silu's g is 1. gelu with tanh is a sigmoid exactly, because (1 + tanh(y)) / 2 = sigmoid(2 y); its factor 1.595769 is sqrt(8 / pi).
+// gelu's own g is a minimax fit of the normal distribution's logit, ln(Phi(x) / Phi(-x)) / x, weighted by what an error in it does
+// to gelu: 7e-8 at most, and 6e-7 with fp32's rounding, where 0.5 x (1 + erf(x / sqrt(2))) in fp32 has 1.2e-6.
+constexpr float kLog2E = 1.44269504f;
+inline constexpr NamedActivation kActivations[] = {
+    {"none", {}},
+    {"relu", {Activation::Kind::relu}},
+    {"gelu", {Activation::Kind::gated,
+              {-2.30220723f, -0.10483858f, 9.55929863e-05f, 1.59389398e-04f, -1.14524282e-05f, 3.85044871e-07f, -5.20990584e-09f}}},
+    {"gelu_tanh", {Activation::Kind::gated, {-kLog2E * 1.59576912f, -kLog2E * 1.59576912f * 0.044715f}}},
+    {"silu", {Activation::Kind::gated, {-kLog2E}}},
+};
+
+// Null where there is none of that name.
+inline const Activation* find_activation(const std::string& name) {
+  for (const NamedActivation& x : kActivations)
+    if (name == x.name) return &x.activation;
+  return nullptr;
+}
+
+// On the CPU; tile/epilogue.cuh says the same to a GPU.
+inline float activate(float x, const Activation& activation) {
+  if (activation.kind == Activation::Kind::none) return x;
+  if (activation.kind == Activation::Kind::relu) return x < 0.f ? 0.f : x;  // NaN stays NaN
+  const float t = std::fmin(x * x, 36.f);
+  float g = activation.gate[6];
+  for (int i = 5; i >= 0; --i) g = g * t + activation.gate[i];
+  return x / (1.f + std::exp2(x * g));
+}
+
+}  // namespace tc
