@@ -97,7 +97,7 @@ def main():
 
 
 if __name__ == "__main__":
-    with torch.inference_mode():
+    with torch.no_grad():  # in inference_mode DTensor works out the layout of every view anew (torch 2.11: 1 ms a layer)
         main()
     gc.collect()  # a process group that outlives the interpreter's end sometimes aborts it (gloo, torch 2.13)
     dist.barrier()

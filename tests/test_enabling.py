@@ -86,6 +86,7 @@ def test_autocast_casts_first(device, calls, asks):
 
 def test_tensors_of_other_kinds_are_torchs(device, calls):
     """Subclasses with an arithmetic of their own, and what torch.compile traces with, because its graphs outlive the block."""
+
     class Own(torch.Tensor):
         pass
 

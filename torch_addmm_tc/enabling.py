@@ -4,7 +4,6 @@ import threading
 from contextlib import contextmanager
 
 import torch
-from torch import nn
 
 from torch_addmm_tc import routing
 from torch_addmm_tc.ops import addmm, mm
@@ -30,7 +29,7 @@ def _takes(mat1, mat2, *others) -> bool:
     tensors = (mat1, mat2, *others)
     return (
         mat1.device.type in _here.device_types
-        and all(type(x) in (torch.Tensor, nn.Parameter) for x in tensors)
+        and all(type(x) in routing.PLAIN for x in tensors)
         and not torch.is_autocast_enabled(mat1.device.type)  # its casts come first, and then this again
         and not routing.is_differentiated(*tensors)
         and routing.refusal(mat1, mat2) is None

@@ -99,9 +99,7 @@ def _mm_dtype(mat1, mat2, out_dtype, *, allow_tf32=False):
 
 
 def _check_activation(name):
-    torch._check(
-        name in ACTIVATIONS, lambda: f"tc::addmm: there is no activation '{name}'; there are {', '.join(ACTIVATIONS)}"
-    )
+    torch._check(name in ACTIVATIONS, lambda: f"tc::addmm: there is no activation '{name}'; there are {', '.join(ACTIVATIONS)}")
 
 
 @torch.library.register_fake("tc::addmm_activation")

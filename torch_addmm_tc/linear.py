@@ -12,11 +12,12 @@ from torch_addmm_tc.ops import addmm, mm
 
 def _takes(x, weight, bias) -> bool:
     """Whether the op computes a layer. DTensors are told how once the first one comes."""
-    kinds = {type(x), type(weight)}
-    if any(routing.is_dtensor_type(kind) for kind in kinds):
-        from torch_addmm_tc import sharding  # noqa: F401  (it registers the rules)
-    elif any(routing.is_foreign_type(kind) for kind in kinds):
-        return False
+    if not (type(x) in routing.PLAIN and type(weight) in routing.PLAIN):
+        kinds = {type(x), type(weight)}
+        if any(routing.is_dtensor_type(kind) for kind in kinds):
+            from torch_addmm_tc import sharding  # noqa: F401  (it registers the rules)
+        elif any(routing.is_foreign_type(kind) for kind in kinds):
+            return False
     if x.is_nested or x.dim() < 2 or x.device.type not in ("cpu", "cuda"):
         return False
     if torch.is_autocast_enabled(x.device.type):  # torch casts the arguments, and keeps the casts of weights
@@ -39,8 +40,8 @@ class Linear(nn.Linear):
     torch.func's transforms, and for inputs that the op does not take, it is nn.Linear itself."""
 
     def forward(self, input):
-        takes = _takes(input, self.weight, self.bias)
-        result = _product(input, self.weight.t(), self.bias) if takes else None
+        weight, bias = self.weight, self.bias
+        result = _product(input, weight.t(), bias) if _takes(input, weight, bias) else None
         return super().forward(input) if result is None else result
 
 
@@ -48,7 +49,8 @@ class _Conv1D:
     """What transformers' Conv1D, whose weight is (K, N), becomes: a subclass of it and of this."""
 
     def forward(self, x):
-        result = _product(x, self.weight, self.bias) if _takes(x, self.weight, self.bias) else None
+        weight, bias = self.weight, self.bias
+        result = _product(x, weight, bias) if _takes(x, weight, bias) else None
         return super().forward(x) if result is None else result
 
     def __reduce_ex__(self, protocol):  # pickle finds classes by name, which this one has not

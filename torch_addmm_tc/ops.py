@@ -8,6 +8,9 @@ from torch_addmm_tc import _C
 
 kernels = _C.kernels
 
+TC = torch.ops.tc
+ADDMM, MM = TC.addmm.default, TC.mm.default  # looked up once
+
 
 @torch.compiler.assume_constant_result  # torch.compile guards on the setting itself and recompiles when it changes
 def tf32_allowed() -> bool:
@@ -42,9 +45,9 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1, activation=None, out_dtype=None
         shape, elements = out.shape, out.numel()
         scalars = {"beta": beta, "alpha": alpha, "allow_tf32": tf32}
         if activation is None:
-            torch.ops.tc.addmm_out(input, mat1, mat2, **scalars, out=out)
+            TC.addmm_out(input, mat1, mat2, **scalars, out=out)
         else:
-            torch.ops.tc.addmm_by_kernel_out(input, mat1, mat2, **scalars, activation=activation, kernel="", out=out)
+            TC.addmm_by_kernel_out(input, mat1, mat2, **scalars, activation=activation, kernel="", out=out)
         if elements > 0 and out.shape != shape:
             warnings.warn(
                 f"An output with one or more elements was resized since it had shape {list(shape)}, which does not "
@@ -53,21 +56,21 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1, activation=None, out_dtype=None
             )
         return out
     if activation is not None:
-        return torch.ops.tc.addmm_activation.default(
+        return TC.addmm_activation.default(
             input, mat1, mat2, activation=activation, beta=beta, alpha=alpha, allow_tf32=tf32, out_dtype=out_dtype
         )
     if out_dtype is None:
-        return torch.ops.tc.addmm.default(input, mat1, mat2, beta=beta, alpha=alpha, allow_tf32=tf32)
-    return torch.ops.tc.addmm.dtype(input, mat1, mat2, out_dtype, beta=beta, alpha=alpha, allow_tf32=tf32)
+        return ADDMM(input, mat1, mat2, beta=beta, alpha=alpha, allow_tf32=tf32)
+    return TC.addmm.dtype(input, mat1, mat2, out_dtype, beta=beta, alpha=alpha, allow_tf32=tf32)
 
 
 def mm(mat1, mat2, *, activation=None, out_dtype=None):
     """activation(mat1 @ mat2): addmm without an input to add. Shapes, dtypes, result and errors are addmm's."""
     tf32 = mat1.dtype == torch.float32 and tf32_allowed()
     if activation is not None:
-        return torch.ops.tc.addmm_activation.default(
+        return TC.addmm_activation.default(
             None, mat1, mat2, activation=activation, allow_tf32=tf32, out_dtype=out_dtype
         )
     if out_dtype is None:
-        return torch.ops.tc.mm.default(mat1, mat2, allow_tf32=tf32)
-    return torch.ops.tc.mm.dtype(mat1, mat2, out_dtype, allow_tf32=tf32)
+        return MM(mat1, mat2, allow_tf32=tf32)
+    return TC.mm.dtype(mat1, mat2, out_dtype, allow_tf32=tf32)

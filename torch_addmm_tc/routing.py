@@ -9,6 +9,8 @@ from torch.autograd import forward_ad
 from torch_addmm_tc.fake import SUPPORTED
 from torch_addmm_tc.ops import tf32_allowed
 
+PLAIN = frozenset((torch.Tensor, nn.Parameter))
+
 
 def refusal(mat1, mat2) -> str | None:
     """Why the product of two tensors (real, fake or meta) stays with torch, or None where torch.ops.tc takes it."""
@@ -44,6 +46,6 @@ def is_dtensor_type(kind) -> bool:
 def is_foreign_type(kind) -> bool:
     """Whether a class of tensors has an arithmetic of its own, quantized say: products of those are not this package's.
     torch's own tracing tensors have none."""
-    if kind in (torch.Tensor, nn.Parameter):
+    if kind in PLAIN:
         return False
     return kind.__torch_function__ is not torch._C._disabled_torch_function_impl or hasattr(kind, "__tensor_flatten__")
