@@ -240,11 +240,10 @@ Tensor mm(const Tensor& mat1, const Tensor& mat2, bool allow_tf32) {
   return mm_dtype(mat1, mat2, mat1.scalar_type(), allow_tf32);
 }
 
-Tensor addmm_activation(const std::optional<Tensor>& self_, const Tensor& mat1_, const Tensor& mat2_, std::string activation,
-                        double beta, double alpha, bool allow_tf32, std::optional<ScalarType> out_dtype_) {
+Tensor addmm_activation_dtype(const std::optional<Tensor>& self_, const Tensor& mat1_, const Tensor& mat2_, ScalarType out_dtype,
+                              std::string activation, double beta, double alpha, bool allow_tf32) {
   const Activation& activated = activation_named(activation);
   const Arg mat1("mat1", mat1_), mat2("mat2", mat2_);
-  const ScalarType out_dtype = out_dtype_.value_or(mat1.dtype);
   std::optional<Arg> self;
   if (self_) self.emplace("self", *self_);
   Problem p = checked_problem(self ? &*self : nullptr, mat1, mat2, out_dtype, self ? beta : 0, alpha, allow_tf32);
@@ -252,6 +251,11 @@ Tensor addmm_activation(const std::optional<Tensor>& self_, const Tensor& mat1_,
   const Tensor out = empty(p.m, p.n, out_dtype, mat1);
   run(mat1, mat2, p, out, {});
   return out;
+}
+
+Tensor addmm_activation(const std::optional<Tensor>& self, const Tensor& mat1, const Tensor& mat2, std::string activation,
+                        double beta, double alpha, bool allow_tf32) {
+  return addmm_activation_dtype(self, mat1, mat2, mat1.scalar_type(), activation, beta, alpha, allow_tf32);
 }
 
 // As no accessor of the stable ABI tells: views of nothing at each storage's beginning are one and the same.
@@ -333,7 +337,10 @@ STABLE_TORCH_LIBRARY(tc, library) {
       "bool allow_tf32=False, str activation='none', str kernel, Tensor(a!) out) -> ()");
   library.def(
       "addmm_activation(Tensor? self, Tensor mat1, Tensor mat2, *, str activation, float beta=1, float alpha=1, "
-      "bool allow_tf32=False, ScalarType? out_dtype=None) -> Tensor");
+      "bool allow_tf32=False) -> Tensor");
+  library.def(
+      "addmm_activation.dtype(Tensor? self, Tensor mat1, Tensor mat2, ScalarType out_dtype, *, str activation, float beta=1, "
+      "float alpha=1, bool allow_tf32=False) -> Tensor");
 }
 
 void implement(torch::stable::detail::StableLibrary& library) {
@@ -342,6 +349,7 @@ void implement(torch::stable::detail::StableLibrary& library) {
   library.impl("mm", TORCH_BOX(&mm));
   library.impl("mm.dtype", TORCH_BOX(&mm_dtype));
   library.impl("addmm_activation", TORCH_BOX(&addmm_activation));
+  library.impl("addmm_activation.dtype", TORCH_BOX(&addmm_activation_dtype));
   library.impl("addmm_out", TORCH_BOX(&addmm_out));
   library.impl("addmm_by_kernel_out", TORCH_BOX(&addmm_by_kernel_out));
 }

@@ -10,7 +10,7 @@ import torch_addmm_tc as tc
 from torch_addmm_tc import _C
 from torch_addmm_tc.testing import ACTIVATIONS, Case, reference
 
-OP = torch.ops.tc.addmm_activation.default
+OP = torch.ops.tc.addmm_activation
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
@@ -53,7 +53,7 @@ def test_ways_in(device, name, dtype, out_dtype, m, n, k):
     assert tc.addmm(c, a, b, **scalars, activation=name, out=out) is out and torch.equal(out, result)
     plain = tc.mm(a, b, **wanted)
     assert reference(torch.zeros_like(c), a, b, **wanted).error(plain) <= 1
-    assert torch.equal(plain, OP(None, a, b, beta=math.nan, **wanted))
+    assert torch.equal(plain, OP.dtype(None, a, b, out_dtype or dtype, beta=math.nan, activation=name))
 
 
 def test_none_is_the_op_itself(device):
@@ -63,8 +63,8 @@ def test_none_is_the_op_itself(device):
 
 def test_torch_sees_through_it(device):
     c, a, b = Case(6, 10, 8, broadcast="(N)").inputs(device)
-    opcheck(OP, (c, a, b), {"activation": "gelu", "out_dtype": torch.float32})
-    opcheck(OP, (None, a, b), {"activation": "relu"})
+    opcheck(OP.dtype, (c, a, b, torch.float32), {"activation": "gelu"})
+    opcheck(OP.default, (None, a, b), {"activation": "relu"})
     expected = tc.addmm(c, a, b, activation="silu")
     compiled = torch.compile(lambda *args: tc.addmm(*args, activation="silu"), fullgraph=True)
     assert torch.allclose(compiled(c, a, b), expected)

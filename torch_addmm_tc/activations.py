@@ -82,9 +82,11 @@ def fuse(graph, product, patterns) -> str | None:
             continue
         has_self = product.target in (TC.addmm.default, TC.addmm.dtype)
         operands = product.args[:3] if has_self else (None, *product.args[:2])
+        as_dtype = product.target in (TC.addmm.dtype, TC.mm.dtype)
+        target = TC.addmm_activation.dtype if as_dtype else TC.addmm_activation.default
         with graph.inserting_before(found[-1]):
-            kwargs = {**product.kwargs, "activation": name, "out_dtype": value.dtype}
-            result = graph.call_function(TC.addmm_activation.default, operands, kwargs)
+            arguments = (*operands, value.dtype) if as_dtype else operands
+            result = graph.call_function(target, arguments, {**product.kwargs, "activation": name})
             result.meta.update(product.meta)
             if view:
                 result = graph.call_function(view.target, (result, *view.args[1:]), view.kwargs)

@@ -31,6 +31,7 @@ def _casting(op, device_type, key):
     return kernel
 
 
-for _op in (TC.addmm.default, TC.addmm.dtype, TC.mm.default, TC.mm.dtype, TC.addmm_activation.default):
+OPS = (TC.addmm, TC.mm, TC.addmm_activation)
+for _op in (getattr(op, overload) for op in OPS for overload in op.overloads()):
     for _device_type, _key in (("cpu", torch._C.DispatchKey.AutocastCPU), ("cuda", torch._C.DispatchKey.AutocastCUDA)):
         _library.impl(_op, _casting(_op, _device_type, _key), _key.name)

@@ -103,10 +103,14 @@ def _check_activation(name):
 
 
 @torch.library.register_fake("tc::addmm_activation")
-def _addmm_activation(self, mat1, mat2, *, activation, beta=1, alpha=1, allow_tf32=False, out_dtype=None):
+def _addmm_activation(self, mat1, mat2, *, activation, beta=1, alpha=1, allow_tf32=False):
+    return _addmm_activation_dtype(self, mat1, mat2, mat1.dtype, activation=activation)
+
+
+@torch.library.register_fake("tc::addmm_activation.dtype")
+def _addmm_activation_dtype(self, mat1, mat2, out_dtype, *, activation, beta=1, alpha=1, allow_tf32=False):
     _check_activation(activation)
-    dtype = out_dtype or mat1.dtype
-    return mat1.new_empty(_check_arguments(self, mat1, mat2, dtype), dtype=dtype)
+    return mat1.new_empty(_check_arguments(self, mat1, mat2, out_dtype), dtype=out_dtype)
 
 
 def _addmm_out(self, mat1, mat2, *, beta=1, alpha=1, allow_tf32=False, activation="none", kernel="", out):

@@ -33,10 +33,19 @@ def _of_product(self):
     ]
 
 
+def _of_activation(self):
+    """Without partial results: the activation of a sum is not the sum of its parts' activations."""
+    return [placements for placements in _of_product(self) if not placements[0].is_partial()]
+
+
 @register_sharding(TC.addmm_activation.default)
-def _addmm_activation(self, mat1, mat2, *, activation, beta=1, alpha=1, allow_tf32=False, out_dtype=None):
-    # The activation of a sum is not the sum of its parts' activations.
-    return [([d], [c, a, b]) for d, c, a, b in _of_product(self) if activation == "none" or not d.is_partial()]
+def _addmm_activation(self, mat1, mat2, *, activation, beta=1, alpha=1, allow_tf32=False):
+    return [([d], [c, a, b]) for d, c, a, b in _of_activation(self)]
+
+
+@register_sharding(TC.addmm_activation.dtype)
+def _addmm_activation_dtype(self, mat1, mat2, out_dtype, *, activation, beta=1, alpha=1, allow_tf32=False):
+    return [([d], [c, a, b, None]) for d, c, a, b in _of_activation(self)]
 
 
 @register_sharding(TC.addmm.default)

@@ -49,11 +49,16 @@ constexpr double kReduce = 3.2;              // microseconds to finish one kerne
 constexpr double kEpilogue = 6;              // microseconds for a tile of 128x256, where an instance does not say
 constexpr double kPiecesOfD = 1.85, kPiecesOfC = 1.9;  // microseconds for 32 KB of a tile of halves that TMA cannot reach
 constexpr double kPiecesOfFloats = 3;        // times as many for fp32: 8 to 15 at 1024x50257x768
+constexpr double kRelu = 0.4, kGated = 3.3;  // microseconds that an activation takes of a tile of 128x256
 constexpr double kTurn = 0.6;               // microseconds between the products of two warpgroups that take turns
 constexpr double kExposed = 0.07;            // of arithmetic and memory, the part of the shorter that the longer does not hide
 constexpr double kLatency = 1.2;             // microseconds from DRAM under load
 constexpr double kLaunch = 2.5;              // microseconds that an empty kernel takes, ...
 constexpr double kOverlap = 1.0;             // ... and how many of them lie under the kernel before (tile/launch.h)
+
+double activation_of_large_tile(const Problem& p) {
+  return p.activation.kind == Activation::Kind::none ? 0 : p.activation.kind == Activation::Kind::relu ? kRelu : kGated;
+}
 
 double bytes_of_c(const Problem& p) {
   return !p.c.data ? 0 : (p.c.row ? double(p.m) : 1.0) * (p.c.col ? double(p.n) : 1.0) * size_of(p.c.dtype);
@@ -89,9 +94,10 @@ double predict_product(const Kernel& kernel, const Instance& instance, const Pro
   // An SM with fewer blocks than it could hold hides less latency.
   const double filled = std::min(1.0, per_sm / instance.blocks_per_sm);
   const double flops = 2.0 * instance.tile_m * instance.tile_n * k_tiles * instance.tile_k;
-  const double epilogue = instance.boxes          ? epilogue_by_tma(instance, p)
-                          : instance.epilogue > 0 ? instance.epilogue
-                                                  : kEpilogue * instance.tile_m * instance.tile_n / (128 * 256);
+  const double of_large_tile = double(instance.tile_m * instance.tile_n) / (128 * 256);
+  const double epilogue = activation_of_large_tile(p) * of_large_tile + (instance.boxes          ? epilogue_by_tma(instance, p)
+                                                                         : instance.epilogue > 0 ? instance.epilogue
+                                                                                                 : kEpilogue * of_large_tile);
   const double math = time_of_tiles(instance, per_sm, flops / (rate * (0.4 + 0.6 * filled)), epilogue);
   // The ring turns once per DRAM latency at best, which is what limits few tiles with a long K.
   const double waves = double(ceil_div(work, int64_t(device.num_sms) * instance.blocks_per_sm));

@@ -50,7 +50,7 @@ __global__ __launch_bounds__(THREADS, 3) void realign(const void* source, int64_
     });
     each([&](int i, int64_t line, int64_t chunk) {
       const uint4 x = copied[i].value(from(line, chunk));
-      if (line < lines) __stcs(&target[line * pitch + chunk], x);
+      if (line < lines) target[line * pitch + chunk] = x;
     });
   }
 }
@@ -114,7 +114,7 @@ __global__ __launch_bounds__(THREADS, 4) void make_k_contiguous(const E* source,
     for (int i = 0; i < SHARE / W; ++i) {
       const int o = (threadIdx.x + i * THREADS) / (BLK / W), kk = (threadIdx.x + i * THREADS) % (BLK / W) * W;
       if (o < outer_left && kk < leading - k0)
-        __stcs(reinterpret_cast<uint4*>(&target[(o0 + o) * leading + k0 + kk]), *reinterpret_cast<const uint4*>(at(o, kk)));
+        *reinterpret_cast<uint4*>(&target[(o0 + o) * leading + k0 + kk]) = *reinterpret_cast<const uint4*>(at(o, kk));
     }
     __syncthreads();
   }

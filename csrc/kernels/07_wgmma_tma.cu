@@ -99,8 +99,8 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     const int m0 = share.tile.m * BLK_M + (PINGPONG ? 0 : group * ROWS), n0 = share.tile.n * BLK_N;
     const auto epilogue = [&](auto d_type, auto&& act) {
       using Epilogue = TmaEpilogue<T, decltype(d_type), ROWS, BLK_N, BOXES>;
-      act(Epilogue{p, paths, boxes + group * BOXES * BLOCK, rows + group * BLK_N * 4, arrived + group * BOXES * 8, 1 + group,
-                   thread});
+      const int box = group * BOXES + use % Epilogue::SETS * Epilogue::BUFFERS;  // the first of this tile's
+      act(Epilogue{p, paths, boxes + box * BLOCK, rows + group * BLK_N * 4, arrived + box * 8, 1 + group, thread});
     };
     const auto with_epilogue = [&](auto&& act) {
       if (sizeof(T) == 4 || p.d.dtype == DType::f32) epilogue(float(), act);
@@ -165,9 +165,10 @@ Status launch_wgmma_tma(const Launch& call) {
   const Instance& tile = call.tile;
   Operands operands = {};
   if (p.k > 0) {
-    const Status a = make_operand_map(operands.a, p.a, p.m, p.k, tile.tile_m);
+    const bool a_k = order_of(p.a) == Order::row_major, b_k = order_of(p.b) == Order::col_major;
+    const Status a = make_operand_map(operands.a, p.a, p.m, p.k, a_k, tile.tile_m);
     if (!a.ok()) return a;
-    const Status b = make_operand_map(operands.b, transpose(p.b), p.n, p.k, tile.tile_n);
+    const Status b = make_operand_map(operands.b, transpose(p.b), p.n, p.k, b_k, tile.tile_n);
     if (!b.ok()) return b;
   }
   TmaPaths paths = {};

@@ -38,12 +38,12 @@ inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t
   return status_of(result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue, "cuTensorMapEncodeTiled");
 }
 
-// Boxes of an operand x, (outer, K): (tile_outer, 128 bytes) where K is contiguous, (64, 128 bytes) otherwise. fp32 is rounded
-// to TF32, because wgmma would cut it off, which doubles the error.
-inline Status make_operand_map(CUtensorMap& map, const Matrix& x, int64_t outer, int64_t k, int tile_outer) {
+// Boxes of an operand x, (outer, K): (tile_outer, 128 bytes) where K is contiguous, (64, 128 bytes) otherwise, which a single
+// element's strides cannot tell. fp32 is rounded to TF32, because wgmma would cut it off, which doubles the error.
+inline Status make_operand_map(CUtensorMap& map, const Matrix& x, int64_t outer, int64_t k, bool k_contiguous, int tile_outer) {
   constexpr CUtensorMapDataType tf32 = CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
-  return order_of(x) == Order::row_major ? make_tensor_map(map, x.data, x.dtype, outer, k, x.row, tile_outer, 1, 0, tf32)
-                                         : make_tensor_map(map, x.data, x.dtype, k, outer, x.col, 64, 1, 0, tf32);
+  return k_contiguous ? make_tensor_map(map, x.data, x.dtype, outer, k, x.row, tile_outer, 1, 0, tf32)
+                      : make_tensor_map(map, x.data, x.dtype, k, outer, x.col, 64, 1, 0, tf32);
 }
 
 // Where the 16-byte chunk `chunk` of line `line` lies in a box, in bytes: chunk ^ line % 8, for lines of 128 bytes.
