@@ -53,11 +53,11 @@ def test_products_are_replaced(device, said, mode, dynamic):
 
 @pytest.mark.parametrize("name, formula", FORMULAS, ids=[f"{name}-{i}" for i, (name, _) in enumerate(FORMULAS)])
 @pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float32), ids=str)
-@pytest.mark.parametrize("bias", (False, True))
-def test_activations_go_into_the_product(device, said, name, formula, dtype, bias):
+@pytest.mark.parametrize("bias, layer", ((False, nn.Linear), (True, nn.Linear), (True, tc.Linear)))
+def test_activations_go_into_the_product(device, said, name, formula, dtype, bias, layer):
     if device == "cuda" and dtype == torch.float32:
         torch.set_float32_matmul_precision("high")
-    up, down = nn.Linear(48, 96, bias), nn.Linear(96, 48)
+    up, down = layer(48, 96, bias), layer(96, 48)
     layers = nn.ModuleList([up, down]).to(device, dtype).requires_grad_(False)
     x = torch.randn(2, 8, 48, device=device, dtype=dtype)
     try:

@@ -41,6 +41,11 @@ def patterns() -> dict:
     return {dtype: tuple((name, trace(formula, dtype)) for name, formula in FORMULAS) for dtype in dtypes}
 
 
+def copy_meta(old, new):
+    """What the graph knows of a node, but for the arguments that it was first called with."""
+    new.meta.update({key: value for key, value in old.meta.items() if key != "eager_input_vals"})
+
+
 def _found(pattern, source) -> list | None:
     """The nodes that compute `pattern` of `source`, in order; None where there are none or others use what lies between."""
     nodes = {}
@@ -87,10 +92,10 @@ def fuse(graph, product, patterns) -> str | None:
         with graph.inserting_before(found[-1]):
             arguments = (*operands, value.dtype) if as_dtype else operands
             result = graph.call_function(target, arguments, {**product.kwargs, "activation": name})
-            result.meta.update(product.meta)
+            copy_meta(product, result)
             if view:
                 result = graph.call_function(view.target, (result, *view.args[1:]), view.kwargs)
-                result.meta.update(view.meta)
+                copy_meta(view, result)
         found[-1].replace_all_uses_with(result)
         for node in (*reversed(found), *filter(None, (view,)), product):
             graph.erase_node(node)

@@ -52,7 +52,7 @@ def _replace(graph, node, target, args, **scalars):
     """`node` becomes a call of `target`, with what the graph knows of its result."""
     with graph.inserting_before(node):
         new = graph.call_function(target, args, {**scalars, "allow_tf32": tf32_allowed()})
-    new.meta.update(node.meta)
+    activations.copy_meta(node, new)
     node.replace_all_uses_with(new)
     graph.erase_node(node)
 

@@ -158,19 +158,17 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
 #endif
 }
 
+Status make_operand_maps(Operands& operands, const Problem& p, const Instance& tile, bool a_k_contiguous, bool b_k_contiguous) {
+  if (p.k == 0) return {};
+  const Status a = make_operand_map(operands.a, p.a, p.m, p.k, a_k_contiguous, tile.tile_m);
+  return a.ok() ? make_operand_map(operands.b, transpose(p.b), p.n, p.k, b_k_contiguous, tile.tile_n) : a;
+}
+
 }  // namespace
 
 Status launch_wgmma_tma(const Launch& call) {
   const Problem& p = call.problem;
   const Instance& tile = call.tile;
-  Operands operands = {};
-  if (p.k > 0) {
-    const bool a_k = order_of(p.a) == Order::row_major, b_k = order_of(p.b) == Order::col_major;
-    const Status a = make_operand_map(operands.a, p.a, p.m, p.k, a_k, tile.tile_m);
-    if (!a.ok()) return a;
-    const Status b = make_operand_map(operands.b, transpose(p.b), p.n, p.k, b_k, tile.tile_n);
-    if (!b.ok()) return b;
-  }
   TmaPaths paths = {};
   const Status status = make_tma_paths(paths, p, call.splits);
   if (!status.ok()) return status;
@@ -179,6 +177,9 @@ Status launch_wgmma_tma(const Launch& call) {
     return with_dtype(p, [&](auto type) {
       using T = typename decltype(type)::type;
       return with_aligned_layouts<T>(p, [&](auto a_k, auto b_k) {
+        Operands operands = {};
+        const Status made = make_operand_maps(operands, p, tile, a_k, b_k);
+        if (!made.ok()) return made;
         return launch<wgmma_tma<decltype(index)::value, T, a_k, b_k>, true>(call, p, schedule, operands, paths);
       });
     });
