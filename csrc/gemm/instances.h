@@ -75,7 +75,6 @@ inline constexpr Instance kWgmmaTma[] = {
     // tile_m, tile_n, stages, groups, boxes, pingpong, TFLOP/s, epilogue
     wgmma_tma_instance(128, 256, 3, 2, 4, false, 785.f, 1.65f),
     wgmma_tma_instance(128, 256, 4, 2, 2, false, 771.f, 5.f),
-    wgmma_tma_instance(128, 256, 2, 2, 8, false, 700.f, 1.f),  // small K: two tiles' boxes, so that one leaves beside the next
     wgmma_tma_instance(128, 128, 5, 2, 4, true, 753.f, 1.55f),
     wgmma_tma_instance(64, 256, 4, 2, 4, true, 754.f, 3.4f),
     wgmma_tma_instance(128, 192, 4, 2, 3, false, 763.f, 2.5f),

@@ -99,8 +99,8 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     const int m0 = share.tile.m * BLK_M + (PINGPONG ? 0 : group * ROWS), n0 = share.tile.n * BLK_N;
     const auto epilogue = [&](auto d_type, auto&& act) {
       using Epilogue = TmaEpilogue<T, decltype(d_type), ROWS, BLK_N, BOXES>;
-      const int box = group * BOXES + use % Epilogue::SETS * Epilogue::BUFFERS;  // the first of this tile's
-      act(Epilogue{p, paths, boxes + box * BLOCK, rows + group * BLK_N * 4, arrived + box * 8, 1 + group, thread});
+      act(Epilogue{p, paths, boxes + group * BOXES * BLOCK, rows + group * BLK_N * 4, arrived + group * BOXES * 8, 1 + group,
+                   thread});
     };
     const auto with_epilogue = [&](auto&& act) {
       if (sizeof(T) == 4 || p.d.dtype == DType::f32) epilogue(float(), act);
