@@ -38,8 +38,8 @@ inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t
   return status_of(result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue, "cuTensorMapEncodeTiled");
 }
 
-// Boxes of an operand x, (outer, K): (tile_outer, 128 bytes) where K is contiguous, (64, 128 bytes) otherwise: the
-// kernel says which, because a single element's strides do not. fp32 is rounded to TF32, because wgmma would cut it off, which doubles the error.
+// Boxes of an operand x, (outer, K): (tile_outer, 128 bytes) where K is contiguous, (64, 128 bytes) otherwise: the kernel says
+// which, because a single element's strides do not. fp32 is rounded to TF32; wgmma would cut it off, which doubles the error.
 inline Status make_operand_map(CUtensorMap& map, const Matrix& x, int64_t outer, int64_t k, bool k_contiguous, int tile_outer) {
   constexpr CUtensorMapDataType tf32 = CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
   return k_contiguous ? make_tensor_map(map, x.data, x.dtype, outer, k, x.row, tile_outer, 1, 0, tf32)

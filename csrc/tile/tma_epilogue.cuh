@@ -81,7 +81,8 @@ struct TmaEpilogue {
   }
 
   // Before the product: asks for the tile's part of C's row. Not to registers, because ptxas has the next wgmma wait for a load,
-  // though only the epilogue uses it, nor by TMA, where it would queue behind the operands.
+  // though only the epilogue uses it (1024 cubed with a bias on an H200: 7.4 microseconds, 6.7 like this), nor by TMA, where it
+  // queues behind the operands (4096x4096x64: 17.2, 16.4 like this).
   __device__ void load_row(int n0) const {
     if (paths.c_path != CPath::row) return;
     const int size = c_is_fp32() ? 4 : 2, col = thread * 16 / size;
