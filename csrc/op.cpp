@@ -11,7 +11,6 @@
 #include <torch/headeronly/util/Half.h>
 
 #include <array>
-#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -240,22 +239,36 @@ Tensor mm(const Tensor& mat1, const Tensor& mat2, bool allow_tf32) {
   return mm_dtype(mat1, mat2, mat1.scalar_type(), allow_tf32);
 }
 
-Tensor addmm_activation_dtype(const std::optional<Tensor>& self_, const Tensor& mat1_, const Tensor& mat2_, ScalarType out_dtype,
-                              std::string activation, double beta, double alpha, bool allow_tf32) {
-  const Activation& activated = activation_named(activation);
-  const Arg mat1("mat1", mat1_), mat2("mat2", mat2_);
-  std::optional<Arg> self;
-  if (self_) self.emplace("self", *self_);
-  Problem p = checked_problem(self ? &*self : nullptr, mat1, mat2, out_dtype, self ? beta : 0, alpha, allow_tf32);
-  p.activation = activated;
+// self: null for the plain product.
+Tensor activated(const Arg* self, const Arg& mat1, const Arg& mat2, ScalarType out_dtype, const std::string& activation,
+                 double beta, double alpha, bool allow_tf32) {
+  const Activation& found = activation_named(activation);
+  Problem p = checked_problem(self, mat1, mat2, out_dtype, beta, alpha, allow_tf32);
+  p.activation = found;
   const Tensor out = empty(p.m, p.n, out_dtype, mat1);
   run(mat1, mat2, p, out, {});
   return out;
 }
 
-Tensor addmm_activation(const std::optional<Tensor>& self, const Tensor& mat1, const Tensor& mat2, std::string activation,
-                        double beta, double alpha, bool allow_tf32) {
+Tensor addmm_activation_dtype(const Tensor& self_, const Tensor& mat1_, const Tensor& mat2_, ScalarType out_dtype,
+                              std::string activation, double beta, double alpha, bool allow_tf32) {
+  const Arg self("self", self_), mat1("mat1", mat1_), mat2("mat2", mat2_);
+  return activated(&self, mat1, mat2, out_dtype, activation, beta, alpha, allow_tf32);
+}
+
+Tensor addmm_activation(const Tensor& self, const Tensor& mat1, const Tensor& mat2, std::string activation, double beta,
+                        double alpha, bool allow_tf32) {
   return addmm_activation_dtype(self, mat1, mat2, mat1.scalar_type(), activation, beta, alpha, allow_tf32);
+}
+
+Tensor mm_activation_dtype(const Tensor& mat1_, const Tensor& mat2_, ScalarType out_dtype, std::string activation,
+                           bool allow_tf32) {
+  const Arg mat1("mat1", mat1_), mat2("mat2", mat2_);
+  return activated(nullptr, mat1, mat2, out_dtype, activation, 0, 1, allow_tf32);
+}
+
+Tensor mm_activation(const Tensor& mat1, const Tensor& mat2, std::string activation, bool allow_tf32) {
+  return mm_activation_dtype(mat1, mat2, mat1.scalar_type(), activation, allow_tf32);
 }
 
 // As no accessor of the stable ABI tells: views of nothing at each storage's beginning are one and the same.
@@ -336,11 +349,14 @@ STABLE_TORCH_LIBRARY(tc, library) {
       "addmm_by_kernel_out(Tensor self, Tensor mat1, Tensor mat2, *, float beta=1, float alpha=1, "
       "bool allow_tf32=False, str activation='none', str kernel, Tensor(a!) out) -> ()");
   library.def(
-      "addmm_activation(Tensor? self, Tensor mat1, Tensor mat2, *, str activation, float beta=1, float alpha=1, "
+      "addmm_activation(Tensor self, Tensor mat1, Tensor mat2, *, str activation, float beta=1, float alpha=1, "
       "bool allow_tf32=False) -> Tensor");
   library.def(
-      "addmm_activation.dtype(Tensor? self, Tensor mat1, Tensor mat2, ScalarType out_dtype, *, str activation, float beta=1, "
+      "addmm_activation.dtype(Tensor self, Tensor mat1, Tensor mat2, ScalarType out_dtype, *, str activation, float beta=1, "
       "float alpha=1, bool allow_tf32=False) -> Tensor");
+  library.def("mm_activation(Tensor mat1, Tensor mat2, *, str activation, bool allow_tf32=False) -> Tensor");
+  library.def(
+      "mm_activation.dtype(Tensor mat1, Tensor mat2, ScalarType out_dtype, *, str activation, bool allow_tf32=False) -> Tensor");
 }
 
 void implement(torch::stable::detail::StableLibrary& library) {
@@ -350,6 +366,8 @@ void implement(torch::stable::detail::StableLibrary& library) {
   library.impl("mm.dtype", TORCH_BOX(&mm_dtype));
   library.impl("addmm_activation", TORCH_BOX(&addmm_activation));
   library.impl("addmm_activation.dtype", TORCH_BOX(&addmm_activation_dtype));
+  library.impl("mm_activation", TORCH_BOX(&mm_activation));
+  library.impl("mm_activation.dtype", TORCH_BOX(&mm_activation_dtype));
   library.impl("addmm_out", TORCH_BOX(&addmm_out));
   library.impl("addmm_by_kernel_out", TORCH_BOX(&addmm_by_kernel_out));
 }

@@ -121,6 +121,24 @@ def test_blocks_nest_and_end_at_errors(device, calls):
     assert names(calls) == ["mm"]
 
 
+def test_blocks_that_end_in_the_order_in_which_they_began(device, calls):
+    """As generators and tasks have them."""
+
+    def block():
+        with tc.enabled(device):
+            yield
+
+    _, a, b = operands(device)
+    first, second = block(), block()
+    next(first), next(second)
+    first.close()
+    a @ b
+    assert names(calls) == ["mm"]
+    second.close()
+    a @ b
+    assert names(calls) == ["mm"]
+
+
 def test_threads_do_not_meet(device, calls):
     """Half of them enter blocks time and again while the others stay outside."""
     c, a, b = operands(device)

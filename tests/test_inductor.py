@@ -1,6 +1,7 @@
 """Compiled models: what the pass replaces, what it leaves and says, and that nothing else changes."""
 
 import logging
+import pickle
 
 import pytest
 import torch
@@ -118,6 +119,21 @@ def test_the_users_pass_runs_too(device):
 def test_uuid_changes_with_what_the_pass_depends_on():
     ours = tc.compile_options()["post_grad_custom_pre_pass"].uuid()
     assert ours == Pass().uuid() != Pass([Note()]).uuid()
+
+
+def test_the_pass_pickles_and_serves_other_processes(device):
+    import torch._inductor.compile_fx as compile_fx
+
+    ours = tc.compile_options()["post_grad_custom_pre_pass"]
+    assert pickle.loads(pickle.dumps(ours)).uuid() == ours.uuid()
+    x = torch.randn(16, 48, device=device, dtype=torch.bfloat16)
+    model = Model(device)
+    before, compile_fx.fx_compile_mode = compile_fx.fx_compile_mode, compile_fx.FxCompileMode.SERIALIZE
+    try:
+        result = compiled(model, options={"fx_graph_cache": False})(x)
+    finally:
+        compile_fx.fx_compile_mode = before
+    assert (result - model(x)).abs().max() <= 0.02 * model(x).abs().max()
 
 
 def test_options_merge():

@@ -85,6 +85,23 @@ class Quantized(torch.Tensor):
         return "its own"
 
 
+@pytest.mark.parametrize("transform", (torch.func.jvp, torch.func.grad, torch.func.jacrev, torch.func.jacfwd))
+def test_transforms_are_torchs_when_compiled_too(device, transform):
+    layer = tc.Linear(8, 6, device=device).requires_grad_(False)
+    plain = nn.Linear(8, 6, device=device).requires_grad_(False)
+    plain.load_state_dict(layer.state_dict())
+    x = torch.randn(3, 8, device=device)
+
+    def derivative(model):
+        if transform is torch.func.jvp:
+            return lambda x: transform(model, (x,), (x,))[1]
+        return transform((lambda x: model(x).sum()) if transform is torch.func.grad else model)
+
+    torch._dynamo.reset()
+    result = torch.compile(lambda x: derivative(layer)(x), backend="aot_eager")(x)
+    assert torch.allclose(result, derivative(plain)(x), atol=1e-3)
+
+
 def test_other_kinds_of_tensor_are_torchs(calls):
     from torch.testing._internal.two_tensor import TwoTensor
 

@@ -71,7 +71,7 @@ def check_every_placement(mesh):
                 activated = torch.ops.tc.addmm_activation(dc, da, db, activation="gelu", beta=0.5, alpha=2)
                 assert not activated.placements[0].is_partial()
                 assert torch.allclose(activated.full_tensor(), torch.nn.functional.gelu(expected), atol=1e-5), (broadcast, name)
-            relu = torch.ops.tc.addmm_activation.dtype(None, da, db, torch.float32, activation="relu").full_tensor()
+            relu = torch.ops.tc.mm_activation.dtype(da, db, torch.float32, activation="relu").full_tensor()
             assert torch.allclose(relu, torch.relu(a @ b), atol=1e-5), name
 
 

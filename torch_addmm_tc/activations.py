@@ -11,7 +11,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 
 ATEN, TC = torch.ops.aten, torch.ops.tc
-PRODUCTS = (TC.addmm.default, TC.addmm.dtype, TC.mm.default, TC.mm.dtype)
+ACTIVATED = {
+    TC.addmm.default: TC.addmm_activation.default,
+    TC.addmm.dtype: TC.addmm_activation.dtype,
+    TC.mm.default: TC.mm_activation.default,
+    TC.mm.dtype: TC.mm_activation.dtype,
+}
 VIEWS = (ATEN.reshape.default, ATEN.view.default)
 CONVERT = torch.ops.prims.convert_element_type.default
 
@@ -74,26 +79,21 @@ def _is_needed_in_memory(node) -> bool:
     return False
 
 
-def fuse(graph, product, patterns) -> str | None:
+def fuse(graph, product) -> str | None:
     """Puts the activation that follows a product of this package, reshaped or not, into it. Returns the activation's name."""
-    if product.target not in PRODUCTS:
+    if product.target not in ACTIVATED:
         return None
     only = next(iter(product.users)) if len(product.users) == 1 else None
     view = only if only is not None and only.target in VIEWS and only.args[0] is product else None
-    value = product.meta["val"]
-    for name, pattern in patterns.get(value.dtype, ()):
+    for name, pattern in patterns().get(product.meta["val"].dtype, ()):
         found = _found(pattern, view or product)
         if not found or not _is_needed_in_memory(found[-1]):
             continue
-        has_self = product.target in (TC.addmm.default, TC.addmm.dtype)
-        operands = product.args[:3] if has_self else (None, *product.args[:2])
-        as_dtype = product.target in (TC.addmm.dtype, TC.mm.dtype)
-        target = TC.addmm_activation.dtype if as_dtype else TC.addmm_activation.default
-        with graph.inserting_before(found[-1]):
-            arguments = (*operands, value.dtype) if as_dtype else operands
-            result = graph.call_function(target, arguments, {**product.kwargs, "activation": name})
+        with graph.inserting_before(product):
+            result = graph.call_function(ACTIVATED[product.target], product.args, {**product.kwargs, "activation": name})
             copy_meta(product, result)
-            if view:
+        if view:
+            with graph.inserting_before(view):
                 result = graph.call_function(view.target, (result, *view.args[1:]), view.kwargs)
                 copy_meta(view, result)
         found[-1].replace_all_uses_with(result)

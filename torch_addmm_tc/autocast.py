@@ -31,7 +31,7 @@ def _casting(op, device_type, key):
     return kernel
 
 
-OPS = (TC.addmm, TC.mm, TC.addmm_activation)
+OPS = (TC.addmm, TC.mm, TC.addmm_activation, TC.mm_activation)
 for _op in (getattr(op, overload) for op in OPS for overload in op.overloads()):
     for _device_type, _key in (("cpu", torch._C.DispatchKey.AutocastCPU), ("cuda", torch._C.DispatchKey.AutocastCUDA)):
         _library.impl(_op, _casting(_op, _device_type, _key), _key.name)

@@ -1,6 +1,7 @@
 """Unmodified eager models: inside `with torch_addmm_tc.enabled():` aten::addmm and aten::mm are this package's ops."""
 
 import threading
+from collections import Counter
 from contextlib import contextmanager
 
 import torch
@@ -19,7 +20,10 @@ KEYS_BELOW = torch._C._dispatch_keyset_full_after(KEY)
 
 
 class _Here(threading.local):
-    device_types = frozenset()  # of the blocks that this thread is in
+    """What this thread is in, counted, because blocks need not end in the reverse of the order in which they began."""
+
+    def __init__(self):
+        self.device_types, self.guard = Counter(), None
 
 
 _here = _Here()
@@ -29,7 +33,7 @@ def _takes(mat1, mat2, *others) -> bool:
     tensors = (mat1, mat2, *others)
     return (
         mat1.device.type in _here.device_types
-        and all(type(x) in routing.PLAIN for x in tensors)
+        and all(type(x) in routing.PLAIN and x.layout == torch.strided for x in tensors)
         and not torch.is_autocast_enabled(mat1.device.type)  # its casts come first, and then this again
         and not routing.is_differentiated(*tensors)
         and routing.refusal(mat1, mat2) is None
@@ -62,12 +66,17 @@ _kernels.impl("mm", _mm, "TESTING_ONLY_GenericMode", with_keyset=True)
 def enabled(device_type="cuda"):
     """A context in which this thread's aten::addmm and aten::mm on `device_type` ("cuda" or "cpu"), and with them nn.Linear and
     products of matrices, are this package's ops. What those do not support (routing.py) is torch's, and so are products whose
-    gradients are asked for. Code that torch.compile makes inside is as it would be outside; for it there is compile_options().
+    gradients are asked for. torch.compile compiles for the inside and the outside of a block apart, and alike: for it there is
+    compile_options().
     """
-    outer = _here.device_types
-    _here.device_types = outer | {torch.device(device_type).type}
+    kind, here = torch.device(device_type).type, _here
+    if not here.device_types:
+        here.guard = torch._C._IncludeDispatchKeyGuard(KEY)
+        here.guard.__enter__()
+    here.device_types[kind] += 1
     try:
-        with torch._C._IncludeDispatchKeyGuard(KEY):
-            yield
+        yield
     finally:
-        _here.device_types = outer
+        here.device_types -= Counter([kind])  # drops what falls to 0
+        if not here.device_types:
+            here.guard.__exit__(None, None, None)

@@ -48,7 +48,10 @@ def checked_shape(self, mat1, mat2, out_dtype):
 def _inductor_is_lowering() -> bool:
     """Its fake parameters say that they require grad, whoever will call the code that it makes."""
     virtualized = sys.modules.get("torch._inductor.virtualized")
-    return virtualized is not None and not isinstance(virtualized.V.graph, virtualized.NullHandler)
+    try:
+        return virtualized is not None and not isinstance(virtualized.V.graph, virtualized.NullHandler)
+    except RuntimeError:  # "poisoned": Inductor has another process lower it
+        return True
 
 
 def _check_arguments(self, mat1, mat2, out_dtype):
@@ -111,6 +114,16 @@ def _addmm_activation(self, mat1, mat2, *, activation, beta=1, alpha=1, allow_tf
 def _addmm_activation_dtype(self, mat1, mat2, out_dtype, *, activation, beta=1, alpha=1, allow_tf32=False):
     _check_activation(activation)
     return mat1.new_empty(_check_arguments(self, mat1, mat2, out_dtype), dtype=out_dtype)
+
+
+@torch.library.register_fake("tc::mm_activation")
+def _mm_activation(mat1, mat2, *, activation, allow_tf32=False):
+    return _addmm_activation_dtype(None, mat1, mat2, mat1.dtype, activation=activation)
+
+
+@torch.library.register_fake("tc::mm_activation.dtype")
+def _mm_activation_dtype(mat1, mat2, out_dtype, *, activation, allow_tf32=False):
+    return _addmm_activation_dtype(None, mat1, mat2, out_dtype, activation=activation)
 
 
 def _addmm_out(self, mat1, mat2, *, beta=1, alpha=1, allow_tf32=False, activation="none", kernel="", out):

@@ -79,7 +79,6 @@ class Pass(CustomGraphPass):
 
     def __init__(self, before=()):
         self.before = tuple(before)
-        self.patterns = activations.patterns()
 
     def __call__(self, graph):
         for other in self.before:
@@ -102,7 +101,7 @@ class Pass(CustomGraphPass):
             scalars = {name: node.kwargs[name] for name in ("beta", "alpha") if name in node.kwargs}
             _replace(graph, node, REPLACEMENTS[node.target], node.args, **scalars)
         for node in list(graph.nodes):
-            if name := activations.fuse(graph, node, self.patterns):
+            if name := activations.fuse(graph, node):
                 replaced[f"{node.target} + {name}"] += 1
         if replaced or left:
             log.info("replaced %s; left %s", dict(replaced) or "nothing", dict(left) or "nothing")

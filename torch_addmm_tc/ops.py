@@ -18,12 +18,6 @@ def tf32_allowed() -> bool:
     return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
-def _activated(input, mat1, mat2, out_dtype, **scalars):
-    if out_dtype is None:
-        return TC.addmm_activation.default(input, mat1, mat2, **scalars)
-    return TC.addmm_activation.dtype(input, mat1, mat2, out_dtype, **scalars)
-
-
 def addmm(input, mat1, mat2, *, beta=1, alpha=1, activation=None, out_dtype=None, out=None):
     """activation(beta * input + alpha * (mat1 @ mat2)), computed in fp32 and rounded once.
 
@@ -63,7 +57,9 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1, activation=None, out_dtype=None
         return out
     if activation is not None:
         scalars = {"activation": activation, "beta": beta, "alpha": alpha, "allow_tf32": tf32}
-        return _activated(input, mat1, mat2, out_dtype, **scalars)
+        if out_dtype is None:
+            return TC.addmm_activation.default(input, mat1, mat2, **scalars)
+        return TC.addmm_activation.dtype(input, mat1, mat2, out_dtype, **scalars)
     if out_dtype is None:
         return ADDMM(input, mat1, mat2, beta=beta, alpha=alpha, allow_tf32=tf32)
     return TC.addmm.dtype(input, mat1, mat2, out_dtype, beta=beta, alpha=alpha, allow_tf32=tf32)
@@ -73,7 +69,9 @@ def mm(mat1, mat2, *, activation=None, out_dtype=None):
     """activation(mat1 @ mat2): addmm without an input to add. Shapes, dtypes, result and errors are addmm's."""
     tf32 = mat1.dtype == torch.float32 and tf32_allowed()
     if activation is not None:
-        return _activated(None, mat1, mat2, out_dtype, activation=activation, allow_tf32=tf32)
+        if out_dtype is None:
+            return TC.mm_activation.default(mat1, mat2, activation=activation, allow_tf32=tf32)
+        return TC.mm_activation.dtype(mat1, mat2, out_dtype, activation=activation, allow_tf32=tf32)
     if out_dtype is None:
         return MM(mat1, mat2, allow_tf32=tf32)
     return TC.mm.dtype(mat1, mat2, out_dtype, allow_tf32=tf32)

@@ -33,8 +33,11 @@ def is_differentiated(*tensors) -> bool:
     """Whether autograd, or one of torch.func's transforms, which only torch's own ops see through, looks on."""
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
         return True
-    if torch.compiler.is_compiling():
-        return False
+    return _is_transformed()
+
+
+@torch.compiler.assume_constant_result  # torch.compile enters a transform while it traces, so that this sees it
+def _is_transformed() -> bool:
     return forward_ad._current_level >= 0 or torch._C._functorch.maybe_current_level() is not None
 
 

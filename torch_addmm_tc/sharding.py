@@ -48,6 +48,16 @@ def _addmm_activation_dtype(self, mat1, mat2, out_dtype, *, activation, beta=1, 
     return [([d], [c, a, b, None]) for d, c, a, b in _of_activation(self)]
 
 
+@register_sharding(TC.mm_activation.default)
+def _mm_activation(mat1, mat2, *, activation, allow_tf32=False):
+    return [([d], [a, b]) for d, _, a, b in _of_activation(None)]
+
+
+@register_sharding(TC.mm_activation.dtype)
+def _mm_activation_dtype(mat1, mat2, out_dtype, *, activation, allow_tf32=False):
+    return [([d], [a, b, None]) for d, _, a, b in _of_activation(None)]
+
+
 @register_sharding(TC.addmm.default)
 def _addmm(self, mat1, mat2, *, beta=1, alpha=1, allow_tf32=False):
     return [([d], [c, a, b]) for d, c, a, b in _of_product(self)]

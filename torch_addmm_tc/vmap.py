@@ -39,18 +39,11 @@ def _vmap_mm(op):
     return rule
 
 
-def _vmap_activation(op):
-    def rule(info, in_dims, self, *args, **kwargs):
-        if self is not None:
-            return _vmap(op)(info, in_dims, self, *args, **kwargs)
-        return _vmap_mm(lambda *args, **kwargs: op(None, *args, **kwargs))(info, in_dims[1:], *args, **kwargs)
-
-    return rule
-
-
-torch.library.register_vmap("tc::addmm_activation", _vmap_activation(torch.ops.tc.addmm_activation.default))
-torch.library.register_vmap("tc::addmm_activation.dtype", _vmap_activation(torch.ops.tc.addmm_activation.dtype))
 torch.library.register_vmap("tc::mm", _vmap_mm(torch.ops.tc.mm.default))
 torch.library.register_vmap("tc::mm.dtype", _vmap_mm(torch.ops.tc.mm.dtype))
 torch.library.register_vmap("tc::addmm", _vmap(torch.ops.tc.addmm.default))
 torch.library.register_vmap("tc::addmm.dtype", _vmap(torch.ops.tc.addmm.dtype))
+torch.library.register_vmap("tc::mm_activation", _vmap_mm(torch.ops.tc.mm_activation.default))
+torch.library.register_vmap("tc::mm_activation.dtype", _vmap_mm(torch.ops.tc.mm_activation.dtype))
+torch.library.register_vmap("tc::addmm_activation", _vmap(torch.ops.tc.addmm_activation.default))
+torch.library.register_vmap("tc::addmm_activation.dtype", _vmap(torch.ops.tc.addmm_activation.dtype))
