@@ -15,7 +15,8 @@ ATEN = torch.ops.aten
 # tests only; here it has kernels for two operators and lets all others fall through, at no cost that could be measured. (A
 # TorchDispatchMode runs Python for every operator: GPT-2's eager forward took 25.8 ms on an H200, 11.6 with swap_linears. What
 # comes and goes in torch's table under CUDA is seen by all threads, which read it without a lock.)
-KEY = torch._C._dispatch_key_parse("TESTING_ONLY_GenericMode")
+NAME = "TESTING_ONLY_GenericMode"
+KEY = torch._C._dispatch_key_parse(NAME)
 KEYS_BELOW = torch._C._dispatch_keyset_full_after(KEY)
 
 
@@ -57,17 +58,17 @@ def _mm(keys, mat1, mat2):
 
 
 _fallback, _kernels = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
-_fallback.fallback(torch.library.fallthrough_kernel, "TESTING_ONLY_GenericMode")
-_kernels.impl("addmm", _addmm, "TESTING_ONLY_GenericMode", with_keyset=True)
-_kernels.impl("mm", _mm, "TESTING_ONLY_GenericMode", with_keyset=True)
+_fallback.fallback(torch.library.fallthrough_kernel, NAME)
+_kernels.impl("addmm", _addmm, NAME, with_keyset=True)
+_kernels.impl("mm", _mm, NAME, with_keyset=True)
 
 
 @contextmanager
 def enabled(device_type="cuda"):
     """A context in which this thread's aten::addmm and aten::mm on `device_type` ("cuda" or "cpu"), and with them nn.Linear and
     products of matrices, are this package's ops. What those do not support (routing.py) is torch's, and so are products whose
-    gradients are asked for. torch.compile compiles for the inside and the outside of a block apart, and alike: for it there is
-    compile_options().
+    gradients are asked for; what their backward multiplies in this thread is not. torch.compile compiles for the inside and the
+    outside of a block apart, and alike: for it there is compile_options().
     """
     kind, here = torch.device(device_type).type, _here
     if not here.device_types:
