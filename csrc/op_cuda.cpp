@@ -7,6 +7,7 @@
 
 #include <mutex>
 #include <stdexcept>
+#include <tuple>
 
 #include "gemm/execute.h"
 
@@ -61,13 +62,37 @@ Verdict choose(const Problem& problem, const Device& device, const std::string& 
                            std::to_string(device.sm / 10) + "." + std::to_string(device.sm % 10) + reasons);
 }
 
+// The planner's answers on this thread, for problems without a name: planning takes 1.4 to 4 microseconds, and a model asks for the
+// same few again and again. The planner is given what the memory is asked for and no more, so that it cannot see what differs
+// between two problems that count as the same.
+Verdict choose_once(Problem p, const Device& device) {
+  for (Matrix* x : {&p.a, &p.b, &p.c, &p.d})
+    if (x->data) x->data = reinterpret_cast<void*>(16 + reinterpret_cast<uintptr_t>(x->data) % 16);
+  p.alpha = p.beta = 1.f;
+  p.activation = {p.activation.kind};
+  struct Answer {
+    Problem problem;
+    int device;
+    Verdict verdict;
+  };
+  thread_local Answer answers[64];
+  constexpr uint64_t kSpread = 0x9e3779b97f4a7c15;  // 2^64 over the golden ratio: sizes that are multiples of 64 lie apart
+  Answer& answer = answers[((uint64_t(p.m) * kSpread + uint64_t(p.n)) * kSpread + uint64_t(p.k)) * kSpread >> 58];
+  const auto members = [](const Problem& x, const int& device) {
+    return std::tie(x.m, x.n, x.k, x.a, x.b, x.c, x.d, x.allow_tf32, x.activation.kind, device);
+  };
+  if (!answer.verdict.kernel || members(answer.problem, answer.device) != members(p, device.ordinal))
+    answer = {p, device.ordinal, choose(p, device, {})};
+  return answer.verdict;
+}
+
 }  // namespace
 
 void run_cuda(const Problem& problem, int32_t device_index, const std::string& kernel) {
   const torch::stable::accelerator::DeviceGuard guard(device_index);
   const Device& device = device_facts(device_index);
   const Problem p = canonical(problem);
-  const Verdict verdict = choose(p, device, kernel);
+  const Verdict verdict = kernel.empty() ? choose_once(p, device) : choose(p, device, kernel);
   void* stream = nullptr;
   if (aoti_torch_get_current_cuda_stream(device_index, &stream) != TORCH_SUCCESS)
     throw std::runtime_error("tc::addmm: torch has no current CUDA stream");

@@ -30,23 +30,29 @@ class _Here(threading.local):
 _here = _Here()
 
 
-def _takes(mat1, mat2, *others) -> bool:
-    tensors = (mat1, mat2, *others)
+def _takes(mat1, mat2, self=None) -> bool:
+    kind = mat1.device.type
     return (
-        mat1.device.type in _here.device_types
-        and all(type(x) in routing.PLAIN and x.layout == torch.strided for x in tensors)
-        and not torch.is_autocast_enabled(mat1.device.type)  # its casts come first, and then this again
-        and not routing.is_differentiated(*tensors)
+        kind in _here.device_types
+        and type(mat1) in routing.PLAIN
+        and type(mat2) in routing.PLAIN
+        and not torch.is_autocast_enabled(kind)  # its casts come first, and then this again
+        and not routing.is_differentiated(mat1, mat2, self)
         and routing.refusal(mat1, mat2) is None
     )
 
 
-def _is_complex(*scalars) -> bool:
-    return any(isinstance(x, complex) for x in scalars)
+def _adds(self, mat1, *scalars) -> bool:
+    return (
+        type(self) in routing.PLAIN
+        and self.layout == torch.strided
+        and self.dtype == mat1.dtype
+        and not any(isinstance(x, complex) for x in scalars)
+    )
 
 
 def _addmm(keys, self, mat1, mat2, *, beta=1, alpha=1):
-    if _takes(mat1, mat2, self) and self.dtype == mat1.dtype and not _is_complex(beta, alpha):
+    if _adds(self, mat1, beta, alpha) and _takes(mat1, mat2, self):
         return addmm(self, mat1, mat2, beta=beta, alpha=alpha)
     return ATEN.addmm.default.redispatch(keys & KEYS_BELOW, self, mat1, mat2, beta=beta, alpha=alpha)
 

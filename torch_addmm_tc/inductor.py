@@ -126,5 +126,4 @@ def compile_options(mode=None, options=None) -> dict:
     theirs = () if theirs is None else theirs if isinstance(theirs, (list, tuple)) else (theirs,)
     theirs = [p for other in theirs for p in (other.before if isinstance(other, Pass) else (other,))]
     of_mode = list_mode_options(mode) if mode else {}
-    # These ops read odd sizes as they lie; padded copies would only cost.
-    return {"shape_padding": False, **of_mode, **options, "post_grad_custom_pre_pass": Pass(theirs)}
+    return {**of_mode, **options, "post_grad_custom_pre_pass": Pass(theirs)}

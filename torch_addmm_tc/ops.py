@@ -61,6 +61,8 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1, activation=None, out_dtype=None
             return TC.addmm_activation.default(input, mat1, mat2, **scalars)
         return TC.addmm_activation.dtype(input, mat1, mat2, out_dtype, **scalars)
     if out_dtype is None:
+        if beta == alpha == 1 and not tf32:  # the keywords cost the host a microsecond
+            return ADDMM(input, mat1, mat2)
         return ADDMM(input, mat1, mat2, beta=beta, alpha=alpha, allow_tf32=tf32)
     return TC.addmm.dtype(input, mat1, mat2, out_dtype, beta=beta, alpha=alpha, allow_tf32=tf32)
 
@@ -73,5 +75,5 @@ def mm(mat1, mat2, *, activation=None, out_dtype=None):
             return TC.mm_activation.default(mat1, mat2, activation=activation, allow_tf32=tf32)
         return TC.mm_activation.dtype(mat1, mat2, out_dtype, activation=activation, allow_tf32=tf32)
     if out_dtype is None:
-        return MM(mat1, mat2, allow_tf32=tf32)
+        return MM(mat1, mat2, allow_tf32=True) if tf32 else MM(mat1, mat2)
     return TC.mm.dtype(mat1, mat2, out_dtype, allow_tf32=tf32)

@@ -47,7 +47,7 @@ constexpr double kMeasuredSms = 132;
 constexpr double kBytesPerMicrosecond = 4.1e6;
 constexpr double kReduce = 3.2;              // microseconds to finish one kernel, start the next and read what the first left
 constexpr double kEpilogue = 6;              // microseconds for a tile of 128x256, where an instance does not say
-constexpr double kPiecesOfD = 1.85, kPiecesOfC = 1.9;  // microseconds for 32 KB of a tile of halves that TMA cannot reach
+constexpr double kPiecesOfD = 0.95, kPiecesOfC = 1.9;  // microseconds for 32 KB of a tile of halves that TMA cannot reach
 constexpr double kPiecesOfFloats = 3;        // times as many for fp32: 8 to 15 at 1024x50257x768
 constexpr double kRelu = 0.4, kGated = 3.3;  // microseconds that an activation takes of a tile of 128x256
 constexpr double kTurn = 0.6;               // microseconds between the products of two warpgroups that take turns

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <tuple>
 
 #include "activation.h"
 
@@ -21,6 +22,10 @@ struct Matrix {
   int64_t row, col;
   DType dtype;
 };
+
+inline bool operator==(const Matrix& x, const Matrix& y) {
+  return std::tie(x.data, x.row, x.col, x.dtype) == std::tie(y.data, y.row, y.col, y.dtype);
+}
 
 struct Problem {
   int64_t m, n, k;

@@ -57,7 +57,7 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
     ATile::prefetch(p.a, lda, int64_t(share.tile.m) * BLK_M, p.m, k0, k, share.tile.n, schedule.tiles_n);
     BTile::prefetch(p.b, ldb, int64_t(share.tile.n) * BLK_N, p.n, k0, k, share.tile.m, schedule.tiles_m);
   }
-  if constexpr (kOverlaps<I>) wait_for_previous_kernel();
+  if constexpr (kOverlaps<I>) let_next_kernel_start(), wait_for_previous_kernel();
 
   __shared__ Share current;  // what the epilogue needs of it: the main loop has no registers to spare
   for (int work = blockIdx.x;; share = schedule[work]) {

@@ -54,7 +54,7 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
   __shared__ float sums[WARPS][BLK_M][BLK_N + 4];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;  // g, q: as PTX names mma's layouts
   const T* const b_data = static_cast<const T*>(p.b.data);
-  if constexpr (kOverlaps<I>) wait_for_previous_kernel();
+  if constexpr (kOverlaps<I>) let_next_kernel_start(), wait_for_previous_kernel();
 
   for (int work = blockIdx.x; work < schedule.size; work += gridDim.x) {
     const Share share = schedule[work];

@@ -33,11 +33,17 @@ Status allow_smem(int bytes, int device) {
 }
 
 // Programmatic dependent launch: a kernel that overlaps starts early and waits here until the one before it is done and
-// its writes are visible. Before that it may ask L2 for memory, but neither read nor write it. Its successor may do the
-// same from here on.
+// its writes are visible. Before that it may ask L2 for memory, but neither read nor write it.
 __device__ __forceinline__ void wait_for_previous_kernel() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;\n griddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// From here on the kernel's successor may start, on any SM that has room; without this, once all blocks have ended.
+__device__ __forceinline__ void let_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 

@@ -130,27 +130,37 @@ struct TmaEpilogue {
     }
   }
 
-  // The same back to D. A row has seven whole 16-byte pieces wherever it begins; what is left lies before and after them.
+  // Chunk x of a line of the boxes that lie side by side from box i on.
+  __device__ char* chunk(int i, int line, int x) const {
+    return boxes + (i + x / 8) % BUFFERS * BOX_BYTES + box_offset(line, x % 8);
+  }
+
+  // D in pieces, from ACROSS boxes side by side: a row's 16-byte pieces, wherever they begin, each out of two chunks, and what it
+  // has before and after them by element.
+  template <int ACROSS>
   __device__ __forceinline__ void copy_d_pieces(int i, int m, int n, int split) const {
-    constexpr int W = 16 / int(sizeof(D)), PIECES = 7;
-    const char* const box = boxes + i % BUFFERS * BOX_BYTES;
+    constexpr int CHUNKS = ACROSS * 8, LANES = ACROSS == 3 ? 32 : CHUNKS, W = 16 / int(sizeof(D));  // lanes to a row
     D* const d = static_cast<D*>(p.d.data) + split * p.m * p.n + m * p.d.row + n;
-    const int rows = int(min(int64_t(kBoxRows), p.m - m));
+    const int rows = int(min(int64_t(kBoxRows), p.m - m)), cols = int(min(int64_t(ACROSS * WIDTH), p.n - n));
     const auto before = [](const D* line) { return int(-(reinterpret_cast<uintptr_t>(line) / sizeof(D)) % W); };
-#pragma unroll 1
-    for (int piece = thread; piece < rows * PIECES; piece += 128) {
-      const int line = piece / PIECES, x = piece % PIECES;
+    const int x = thread % LANES, next = min(x + 1, CHUNKS - 1);
+#pragma unroll 2
+    for (int line = thread / LANES; line < rows; line += 128 / LANES) {
       D* const target = d + line * p.d.row;
-      const uint4 lo = *reinterpret_cast<const uint4*>(box + box_offset(line, x));
-      const uint4 hi = *reinterpret_cast<const uint4*>(box + box_offset(line, x + 1));
-      *reinterpret_cast<uint4*>(target + before(target) + x * W) = funnel(lo, hi, before(target) * int(sizeof(D)));
+      const int skipped = before(target), col = skipped + x * W;
+      if (col + W > cols) continue;
+      const uint4 lo = *reinterpret_cast<const uint4*>(chunk(i, line, x)), hi = *reinterpret_cast<const uint4*>(chunk(i, line, next));
+      *reinterpret_cast<uint4*>(target + col) = funnel(lo, hi, skipped * int(sizeof(D)));
     }
-#pragma unroll 4
-    for (int rest = thread; rest < rows * W; rest += 128) {
-      const int line = rest / W, e = rest % W;
+#pragma unroll 2
+    for (int rest = thread; rest < rows * 2 * W; rest += 128) {
+      const int line = rest / (2 * W), e = rest % W;
       D* const target = d + line * p.d.row;
-      const int col = e < before(target) ? e : WIDTH - W + e;
-      target[col] = *element(i, line, col);
+      const int skipped = before(target);
+      const bool after = rest % (2 * W) >= W;
+      const int col = after ? skipped + max(0, cols - skipped) / W * W + e : e;
+      if (col < (after ? cols : min(skipped, cols)))
+        target[col] = *reinterpret_cast<const D*>(chunk(i, line, col / W) + col % W * sizeof(D));
     }
   }
 
@@ -260,6 +270,7 @@ struct TmaEpilogue {
   __device__ __forceinline__ void finish(float (&acc)[ROWS / kBoxRows][COLS / 2], int m0, int n0, int split,
                                          uint32_t use) const {
     constexpr int BATCH = COUNT == BUFFERS ? BUFFERS : 1, LATER = COUNT > BUFFERS && BUFFERS > 1;
+    constexpr int ACROSS = BATCH == 1 ? 1 : PER_BLOCK;
     if (paths.c_path == CPath::row) cp_async_wait<0>();  // the barrier before the first box makes all of the row visible
 #pragma unroll
     for (int first = 0; first < COUNT; first += BATCH) {
@@ -267,15 +278,15 @@ struct TmaEpilogue {
 #pragma unroll
         for (int i = first; i < first + BATCH; ++i) act(i, m0 + i / PER_BLOCK * kBoxRows, n0 + i % PER_BLOCK * WIDTH);
       };
-      const auto one_by_one = [&](auto&& act) {  // the same in a loop, for what would take too many registers
+      const auto one_by_one = [&](int step, auto&& act) {  // the same in a loop, for what would take too many registers
 #pragma unroll 1
-        for (int i = first; i < first + BATCH; ++i) act(i, m0 + i / PER_BLOCK * kBoxRows, n0 + i % PER_BLOCK * WIDTH);
+        for (int i = first; i < first + BATCH; i += step) act(i, m0 + i / PER_BLOCK * kBoxRows, n0 + i % PER_BLOCK * WIDTH);
       };
       if (paths.c_path != CPath::tma) {
         if (thread == 0) tma_store_wait_read<BUFFERS / BATCH - 1>();
         sync();
         if (paths.c_path >= CPath::pieces) {
-          one_by_one([&](int i, int m, int n) {
+          one_by_one(1, [&](int i, int m, int n) {
             if (paths.c_path == CPath::pieces) copy_c_pieces(i, m, n);
             else if (c_is_fp32()) copy_c<float>(i, m, n);
             else copy_c<T>(i, m, n);
@@ -299,10 +310,10 @@ struct TmaEpilogue {
         }
       } else {
         sync();
-        one_by_one([&](int i, int m, int n) {
-          if (paths.d_path == DPath::pieces && n + WIDTH <= p.n) copy_d_pieces(i, m, n, split);
-          else copy_d(i, m, n, split);
-        });
+        if (paths.d_path == DPath::pieces)
+          one_by_one(ACROSS, [&](int i, int m, int n) { copy_d_pieces<ACROSS>(i, m, n, split); });
+        else
+          one_by_one(1, [&](int i, int m, int n) { copy_d(i, m, n, split); });
         fence_before_tma();
         sync();
       }
