@@ -138,7 +138,7 @@ def test_a_compiled_graph_follows_torchs_tf32_setting(device, matmul_precision):
     args, graphs = Case(6, 10, 8, torch.float32).inputs(device), []
 
     def backend(graph, _):
-        graphs.append([node.kwargs["allow_tf32"] for node in graph.graph.nodes if node.target is OPS.addmm.default])
+        graphs.append([node.kwargs.get("allow_tf32", False) for node in graph.graph.nodes if node.target is OPS.addmm.default])
         return graph.forward
 
     compiled = torch.compile(tc.addmm, fullgraph=True, backend=backend)
