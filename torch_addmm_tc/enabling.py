@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 
 from torch_addmm_tc import routing
-from torch_addmm_tc.ops import addmm, mm
+from torch_addmm_tc.ops import ADDMM, addmm, mm
 
 ATEN = torch.ops.aten
 
@@ -31,7 +31,7 @@ _here = _Here()
 
 
 def _takes(mat1, mat2, self=None) -> bool:
-    kind = mat1.device.type
+    kind = routing.device_kind(mat1)
     return (
         kind in _here.device_types
         and type(mat1) in routing.PLAIN
@@ -42,19 +42,17 @@ def _takes(mat1, mat2, self=None) -> bool:
     )
 
 
-def _adds(self, mat1, *scalars) -> bool:
-    return (
+def _addmm(keys, self, mat1, mat2, **scalars):  # those that are not 1
+    if (
         type(self) in routing.PLAIN
         and self.layout == torch.strided
         and self.dtype == mat1.dtype
-        and not any(isinstance(x, complex) for x in scalars)
-    )
-
-
-def _addmm(keys, self, mat1, mat2, *, beta=1, alpha=1):
-    if _adds(self, mat1, beta, alpha) and _takes(mat1, mat2, self):
-        return addmm(self, mat1, mat2, beta=beta, alpha=alpha)
-    return ATEN.addmm.default.redispatch(keys & KEYS_BELOW, self, mat1, mat2, beta=beta, alpha=alpha)
+        and not (scalars and any(isinstance(x, complex) for x in scalars.values()))
+        and _takes(mat1, mat2, self)
+    ):
+        product = addmm if self.dtype == torch.float32 else ADDMM  # addmm asks for torch's TF32 setting
+        return product(self, mat1, mat2, **scalars)
+    return ATEN.addmm.default.redispatch(keys & KEYS_BELOW, self, mat1, mat2, **scalars)
 
 
 def _mm(keys, mat1, mat2):

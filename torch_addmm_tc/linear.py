@@ -18,9 +18,10 @@ def _takes(x, weight, bias) -> bool:
             from torch_addmm_tc import sharding  # noqa: F401  (it registers the rules)
         elif any(routing.is_foreign_type(kind) for kind in kinds):
             return False
-    if x.is_nested or x.dim() < 2 or x.device.type not in ("cpu", "cuda"):
+    kind = routing.device_kind(x)
+    if x.is_nested or x.dim() < 2 or kind is None:
         return False
-    if torch.is_autocast_enabled(x.device.type):  # torch casts the arguments, and keeps the casts of weights
+    if torch.is_autocast_enabled(kind):  # torch casts the arguments, and keeps the casts of weights
         return False
     return not routing.is_differentiated(x, weight, bias) and (bias is None or bias.dtype == x.dtype)
 

@@ -231,10 +231,8 @@ struct TmaEpilogue {
     }
   }
 
-  // Turns box i of C into one of D: 16-bit D by stmatrix, fp32 two floats at a time. acc: wgmma's, from the box's columns on; D's
-  // elements take their place.
-  __device__ __forceinline__ void finish_box(int i, float* acc) const {
-    const int warp = thread / 32, lane = thread % 32;
+  // alpha * acc + beta * C for box i. acc: wgmma's, from the box's columns on; the sums take their place.
+  __device__ __forceinline__ void add_c(int i, float* acc) const {
     Pairs c;
     read_c(i, c);
 #pragma unroll
@@ -242,7 +240,11 @@ struct TmaEpilogue {
       acc[x] = combine(acc[x], p.alpha, c[x / 4][x / 2 % 2].x, p.beta);
       acc[x + 1] = combine(acc[x + 1], p.alpha, c[x / 4][x / 2 % 2].y, p.beta);
     }
-    activate<WIDTH / 2>(acc, p.activation);
+  }
+
+  // What acc has become, to box i, in the place of C: 16-bit D by stmatrix, fp32 two floats at a time.
+  __device__ __forceinline__ void write_box(int i, const float* acc) const {
+    const int warp = thread / 32, lane = thread % 32;
     const auto result = [&](int j, int h) { return make_float2(acc[j * 4 + h * 2], acc[j * 4 + h * 2 + 1]); };
     if constexpr (sizeof(D) == 2) {
 #pragma unroll
@@ -271,6 +273,7 @@ struct TmaEpilogue {
                                          uint32_t use) const {
     constexpr int BATCH = COUNT == BUFFERS ? BUFFERS : 1, LATER = COUNT > BUFFERS && BUFFERS > 1;
     constexpr int ACROSS = BATCH == 1 ? 1 : PER_BLOCK;
+    const auto of_box = [&](int i) { return &acc[i / PER_BLOCK][i % PER_BLOCK * WIDTH / 2]; };
     if (paths.c_path == CPath::row) cp_async_wait<0>();  // the barrier before the first box makes all of the row visible
 #pragma unroll
     for (int first = 0; first < COUNT; first += BATCH) {
@@ -296,8 +299,11 @@ struct TmaEpilogue {
       }
       each([&](int i, int, int) {
         if (paths.c_path == CPath::tma) mbarrier_wait(arrived + i % BUFFERS * 8, (use * (COUNT / BUFFERS) + i / BUFFERS) & 1);
-        finish_box(i, &acc[i / PER_BLOCK][i % PER_BLOCK * WIDTH / 2]);
+        add_c(i, of_box(i));
       });
+      if (p.activation.kind != Activation::Kind::none)  // one branch for the batch: one for each box took 2 % of short products
+        each([&](int i, int, int) { activate<WIDTH / 2>(of_box(i), p.activation); });
+      each([&](int i, int, int) { write_box(i, of_box(i)); });
       // C's next box comes into the one that left before this one, so that this one may take time.
       const bool loads = paths.c_path == CPath::tma && first >= LATER && first - LATER + BUFFERS < COUNT;
       if (paths.d_path == DPath::tma) {
