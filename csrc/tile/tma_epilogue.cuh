@@ -301,7 +301,7 @@ struct TmaEpilogue {
         if (paths.c_path == CPath::tma) mbarrier_wait(arrived + i % BUFFERS * 8, (use * (COUNT / BUFFERS) + i / BUFFERS) & 1);
         add_c(i, of_box(i));
       });
-      if (p.activation.kind != Activation::Kind::none)  // one branch for the batch: one for each box took 2 % of short products
+      if (p.activation.kind != Activation::Kind::none)
         each([&](int i, int, int) { activate<WIDTH / 2>(of_box(i), p.activation); });
       each([&](int i, int, int) { write_box(i, of_box(i)); });
       // C's next box comes into the one that left before this one, so that this one may take time.
