@@ -1,6 +1,7 @@
 """enabled(): torch's own calls reach the op inside the block, in this thread, and nothing of it is left behind."""
 
 import threading
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -14,10 +15,10 @@ from torch_addmm_tc import enabling
 def calls(monkeypatch):
     """(name, thread) of the calls of this package's functions that torch's calls arrive at."""
     seen = []
-    for name in ("addmm", "mm"):
+    for name in ("addmm", "ADDMM", "mm"):
         function = getattr(enabling, name)
 
-        def spy(*args, name=name, function=function, **kwargs):
+        def spy(*args, name=name.lower(), function=function, **kwargs):
             seen.append((name, threading.current_thread()))
             return function(*args, **kwargs)
 
@@ -111,6 +112,16 @@ def test_vmap_and_inference_mode(device, calls):
         assert close(torch.vmap(torch.mm, (0, None))(torch.stack([a, a]), b)[1], expected)
         assert close(a @ b, expected)
     assert "mm" in names(calls)
+
+
+def test_a_nested_addend_is_torchs(device, calls):
+    c, a, b = operands(device)
+    nested, messages = torch.nested.nested_tensor([c, c]), []
+    for context in (nullcontext(), tc.enabled(device)):
+        with context, pytest.raises((RuntimeError, NotImplementedError)) as error:
+            torch.addmm(nested, a, b)
+        messages.append((error.type, str(error.value)))
+    assert messages[0] == messages[1] and calls == []
 
 
 def test_blocks_nest_and_end_at_errors(device, calls):

@@ -46,6 +46,7 @@ def _addmm(keys, self, mat1, mat2, **scalars):  # those that are not 1
     if (
         type(self) in routing.PLAIN
         and self.layout == torch.strided
+        and not self.is_nested
         and self.dtype == mat1.dtype
         and not (scalars and any(isinstance(x, complex) for x in scalars.values()))
         and _takes(mat1, mat2, self)

@@ -119,7 +119,9 @@ def compile_options(mode=None, options=None) -> dict:
     Args:
         mode: one of torch.compile's modes, "reduce-overhead" say: torch.compile takes no mode beside options.
         options: further Inductor options, which win over the mode's. A post_grad_custom_pre_pass among them, or else in
-            torch._inductor.config, still runs, before this package's.
+            torch._inductor.config, still runs, before this package's. Where torch finds that its own kernels would rather have
+            odd sizes padded, it pads them for these ops too, and a sum or an activation after such a product is not fused;
+            {"shape_padding": False} stops that.
     """
     options = dict(options or {})
     theirs = options.pop("post_grad_custom_pre_pass", config.post_grad_custom_pre_pass)

@@ -10,6 +10,7 @@ kernels = _C.kernels
 
 TC = torch.ops.tc
 ADDMM, MM = TC.addmm.default, TC.mm.default  # looked up once
+ONE = 1
 
 
 @torch.compiler.assume_constant_result  # torch.compile guards on the setting itself and recompiles when it changes
@@ -18,7 +19,7 @@ def tf32_allowed() -> bool:
     return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
-def addmm(input, mat1, mat2, *, beta=1, alpha=1, activation=None, out_dtype=None, out=None):
+def addmm(input, mat1, mat2, *, beta=ONE, alpha=ONE, activation=None, out_dtype=None, out=None):
     """activation(beta * input + alpha * (mat1 @ mat2)), computed in fp32 and rounded once.
 
     Args:
@@ -61,7 +62,7 @@ def addmm(input, mat1, mat2, *, beta=1, alpha=1, activation=None, out_dtype=None
             return TC.addmm_activation.default(input, mat1, mat2, **scalars)
         return TC.addmm_activation.dtype(input, mat1, mat2, out_dtype, **scalars)
     if out_dtype is None:
-        if beta == alpha == 1 and not tf32:  # the keywords cost the host a microsecond
+        if beta is ONE and alpha is ONE and not tf32:  # the keywords cost the host a microsecond
             return ADDMM(input, mat1, mat2)
         return ADDMM(input, mat1, mat2, beta=beta, alpha=alpha, allow_tf32=tf32)
     return TC.addmm.dtype(input, mat1, mat2, out_dtype, beta=beta, alpha=alpha, allow_tf32=tf32)

@@ -3,9 +3,9 @@
 // An operand that cp.async and TMA cannot read (odd leading dimension, misaligned base, no direction of stride 1) is
 // repacked into workspace, laid out as repacked() in problem.h says: realign copies lines to 16-byte boundaries,
 // make_k_contiguous also transposes. reduce adds the fp32 partial products of a split K in a fixed order and finishes D. All
-// three start while the kernel before them still runs (wait_for_previous_kernel in tile/launch.h), but let no product do so: its
-// blocks would take SMs as those empty, L2 would merge fewer of their reads, because neighbours read the same tiles, and TF32 at
-// 4095x4097x4099 took 613 microseconds on an H200 instead of 527.
+// three may start while the kernel before them still runs (wait_for_previous_kernel in tile/launch.h), but let no product do so:
+// its blocks would take SMs as those empty, L2 would merge fewer of their reads, because neighbours read the same tiles, and TF32
+// at 4095x4097x4099 with a bias took 561 microseconds on an H200 instead of 482 (bench/results/h200-tried.md).
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o workspace.cubin csrc/kernels/00_workspace.cu
 #include <climits>

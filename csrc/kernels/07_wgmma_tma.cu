@@ -7,9 +7,10 @@
 // ones give each a tile of its own, so that one's epilogue hides behind the other's product. Small N, M or K: smaller tiles,
 // split K. TMA also rounds fp32 operands to TF32: wgmma would cut them off, which doubles the error.
 //
-// What it does without: clusters of two blocks that share B by multicast. They were within 1 % of single blocks on 20 shapes (4096
-// cubed with a bias 183 and 182 microseconds): L2 already merges the reads of neighbours. (An arrival at the other block's barrier
-// with .release.cluster costs a MEMBAR.ALL.GPU for each K tile, and half the speed; the default scope does not.)
+// What it does without: clusters of two blocks that share B by multicast. They were no faster than single blocks (4096 cubed with a
+// bias 183 and 182 microseconds), but for 2 % at odd sizes: L2 already merges the reads of neighbours. (An arrival at the other
+// block's barrier with .release.cluster costs a MEMBAR.ALL.GPU for each K tile, and half the speed; the default scope does not.)
+// bench/results/h200-tried.md has the times.
 //
 // Measured gain (H200, one run): 715 TFLOP/s at 4096 cubed and 750 at 8192, 1.5x mma_swizzle, 1.07x torch.addmm.
 //
@@ -64,8 +65,8 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     if (paths.d_path == DPath::tma) prefetch_tensor_map(paths.d);
   }
   __syncthreads();
-  // Not where blocks end at different times: the next kernel's would lie scattered (00_workspace.cu; GPT-2's second feed-forward
-  // product after its first: 71 microseconds on an H200, 58 like this).
+  // Not where blocks end at different times: the next kernel's would lie scattered (GPT-2's second feed-forward product after its
+  // first: 71 microseconds on an H200, 58 like this; bench/results/h200-tried.md).
   if (schedule.size <= int(gridDim.x)) let_next_kernel_start();
   wait_for_previous_kernel();
 
