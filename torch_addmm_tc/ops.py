@@ -10,7 +10,7 @@ kernels = _C.kernels
 
 TC = torch.ops.tc
 ADDMM, MM = TC.addmm.default, TC.mm.default  # looked up once
-ONE = 1
+ONE = 1  # the scalars' default, told by identity: complex numbers, tensors and symbols may equal it
 
 
 @torch.compiler.assume_constant_result  # torch.compile guards on the setting itself and recompiles when it changes

@@ -69,9 +69,9 @@ double bytes_of_c(const Problem& p) {
 double epilogue_by_tma(const Instance& instance, const Problem& p) {
   const bool full_c = p.c.data && p.c.row && p.c.col;
   const double bytes = size_of(p.d.dtype) + (full_c ? size_of(p.c.dtype) : 0);
-  const bool floats = p.d.dtype == DType::f32;
+  const bool floats = p.d.dtype == DType::f32, c_by_tma = p.c.dtype == p.d.dtype && tma_loads(p.c, p.m, p.n);
   const double pieces = (tma_stores(p.d, p.m, p.n) ? 0 : floats ? kPiecesOfFloats : kPiecesOfD) +
-                        (!full_c || (p.c.dtype == p.d.dtype && tma_loads(p.c, p.m, p.n)) ? 0 : floats ? kPiecesOfFloats : kPiecesOfC);
+                        (!full_c || c_by_tma ? 0 : floats ? kPiecesOfFloats : kPiecesOfC);
   return instance.epilogue * bytes / 4 + pieces * instance.tile_m * instance.tile_n * size_of(p.d.dtype) / 32768;
 }
 
