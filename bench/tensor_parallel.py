@@ -3,8 +3,8 @@
     torchrun --nproc-per-node 2 -m bench.tensor_parallel [--json FILE] [--small]
 
 Each process holds a part of every weight: queries, keys, values and the way up by columns, the ways back by rows, after which
-NCCL adds the parts. The result is compared with that of the block on one GPU, and a call of each is timed in turn. Without
-GPUs: gloo.
+NCCL adds the parts. The result is compared with that of the block on one GPU, and a call of each is timed in turn: as the host
+makes it, DTensor's work on the host included, and on GPUs as a CUDA graph too, without it. Without GPUs: gloo.
 """
 
 import argparse
@@ -49,6 +49,16 @@ def sharded(block, mesh):
     return parallelize_module(block, mesh, by_columns | {name: RowwiseParallel() for name in ("back", "down")})
 
 
+def captured(block, x):
+    """A function that replays a call of the block as a CUDA graph."""
+    block(x)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL's own threads go on calling CUDA
+        block(x)
+    return lambda x: graph.replay()
+
+
 def milliseconds(contenders, x) -> dict:
     """Wall clock of a call, in turn, medians; every process waits for the others before each."""
     wait = torch.cuda.synchronize if DEVICE == "cuda" else lambda: None
@@ -88,6 +98,9 @@ def main():
     exact = copy.deepcopy(block).float()(x.float())
     errors = {name: float((run(x).float() - exact).norm() / exact.norm()) for name, run in contenders.items()}
     result = {"processes": world, "block": [batch, tokens, width], "error": errors, "milliseconds": milliseconds(contenders, x)}
+    if DEVICE == "cuda":
+        graphs = {name: captured(run, x) for name, run in contenders.items()}
+        result["milliseconds of a CUDA graph"] = milliseconds(graphs, x)
     if rank == 0:
         print(json.dumps(result, indent=1))
         if options.json:

@@ -26,7 +26,8 @@ constexpr int WARP_M = FRAGS_M * kFrag, WARP_N = FRAGS_N * kFrag;
 
 template <typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(THREADS, kWmmaDoubleBuffer[0].blocks_per_sm) void wmma_double_buffer(const Problem p,
-                                                                                                  const Wide wide) {
+                                                                                                  const Wide wide,
+                                                                                                  const Raster raster) {
   constexpr int PAD = kPadBytes / int(sizeof(T));
   using ATile = PaddedTile<T, BLK_M, BLK_K, A_K_CONTIGUOUS, PAD, THREADS>;
   using BTile = PaddedTile<T, BLK_N, BLK_K, B_K_CONTIGUOUS, PAD, THREADS>;
@@ -44,10 +45,9 @@ __global__ __launch_bounds__(THREADS, kWmmaDoubleBuffer[0].blocks_per_sm) void w
 
   const Operand a = ATile::a_of(p, wide.a);           // (M, K)
   const Operand b = BTile::b_of(p, wide.b);           // (N, K)
-  const int64_t tiles_m = (p.m + BLK_M - 1) / BLK_M, tiles_n = (p.n + BLK_N - 1) / BLK_N;
 
-  for (int64_t tile = blockIdx.x; tile < tiles_m * tiles_n; tile += gridDim.x) {
-    const TileIndex index = tile_at(tile, tiles_m, tiles_n, 8);
+  for (int tile = blockIdx.x; tile < raster.size; tile += gridDim.x) {
+    const TileIndex index = raster[tile];
     const int64_t m0 = int64_t(index.m) * BLK_M, n0 = int64_t(index.n) * BLK_N;
     Warp product;                                     // (WARP_M, WARP_N)
     product.clear();
@@ -89,7 +89,7 @@ Status launch_wmma_double_buffer(const Launch& call) {
   return with_halves(p, [&](auto type) {
     return with_layouts(p, [&](auto a_k, auto b_k) {
       constexpr auto kernel = wmma_double_buffer<typename decltype(type)::type, a_k, b_k>;
-      return launch<kernel>(call, p, wide_accesses(p));
+      return launch<kernel>(call, p, wide_accesses(p), Raster(call, 8));
     });
   });
 }

@@ -54,8 +54,8 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
   Share share = schedule[blockIdx.x];
   if (schedule.size <= gridDim.x && (p.m + p.n) * p.k * int64_t(sizeof(T)) <= kSmallOperands) {
     const int64_t k0 = int64_t(share.first) * BLK_K, k = min(int64_t(share.count) * BLK_K, p.k - k0);
-    ATile::prefetch(p.a, lda, int64_t(share.tile.m) * BLK_M, p.m, k0, k, share.tile.n, schedule.tiles_n);
-    BTile::prefetch(p.b, ldb, int64_t(share.tile.n) * BLK_N, p.n, k0, k, share.tile.m, schedule.tiles_m);
+    ATile::prefetch(p.a, lda, int64_t(share.tile.m) * BLK_M, p.m, k0, k, share.tile.n, schedule.raster.tiles_n);
+    BTile::prefetch(p.b, ldb, int64_t(share.tile.n) * BLK_N, p.n, k0, k, share.tile.m, schedule.raster.tiles_m);
   }
   if constexpr (kOverlaps<I>) let_next_kernel_start(), wait_for_previous_kernel();
 

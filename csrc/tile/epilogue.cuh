@@ -24,7 +24,7 @@ __device__ __forceinline__ __nv_bfloat16 from_float(float x) { return __float2bf
 
 // In fp32, before the one rounding to D's dtype.
 __device__ __forceinline__ float combine(float product, float alpha, float c, float beta) {
-  return fmaf(beta, c, alpha * product);
+  return fmaf(alpha, product, beta * c);
 }
 
 // As Activation says, in place: one branch for all elements, not one for each.

@@ -9,18 +9,43 @@
 
 namespace tc {
 
+// x / value for 0 <= x < 2^31, by a multiplication (Granlund and Montgomery 1994). Three divisions for a tile's coordinates took a
+// warp of an H200 some 500 cycles.
+struct Divisor {
+  int value, shift;
+  uint32_t multiplier;
+
+  explicit Divisor(int value) : value(value), shift(31) {
+    while (int64_t(1) << (shift - 31) < value) ++shift;
+    multiplier = uint32_t(((uint64_t(1) << shift) + value - 1) / value);
+  }
+  __device__ int into(int x) const { return int(uint64_t(x) * multiplier >> shift); }
+};
+
 // 32 bits hold any tile number: one row of 2^35 halves, of which B and D would take 128 GiB, has 2^30 tiles of 32 columns.
 struct TileIndex {
   int m, n;
 };
 
 // Tiles in groups of `group` rows, walked down each group's columns: blocks that run together share A's rows and B's
-// columns in L2. A group of 1 is plain row-major order.
-__device__ __forceinline__ TileIndex tile_at(int tile, int tiles_m, int tiles_n, int group) {
-  const int per_group = group * tiles_n, first = tile / per_group * group;
-  const int rows = min(group, tiles_m - first), within = tile % per_group;
-  return {first + within % rows, within / rows};
-}
+// columns in L2. A group of 1 is plain row-major order. Made on the host, so that it costs a kernel no registers.
+struct Raster {
+  int tiles_m, tiles_n, size, group;
+  Divisor of_group, rows, last_rows;  // tiles of a group, and its rows
+
+  Raster(const Launch& call, int most_rows)
+      : tiles_m(int((call.problem.m + call.tile.tile_m - 1) / call.tile.tile_m)),
+        tiles_n(int((call.problem.n + call.tile.tile_n - 1) / call.tile.tile_n)), size(tiles_m * tiles_n),
+        group(std::max(1, std::min(most_rows, tiles_m))), of_group(std::max(1, group * tiles_n)), rows(group),
+        last_rows(tiles_m % group ? tiles_m % group : group) {}
+
+  __device__ TileIndex operator[](int tile) const {
+    const int above = of_group.into(tile), within = tile - above * of_group.value;
+    const Divisor high = (above + 1) * group <= tiles_m ? rows : last_rows;
+    const int n = high.into(within);
+    return {above * group + within - n * high.value, n};
+  }
+};
 
 // A block's piece of work: an output tile, and the K tiles of it from `first` on.
 struct Share {
@@ -28,24 +53,25 @@ struct Share {
   int split, first, count;  // the last splits' counts may be 0
 };
 
-// All of a problem's shares: every tile, K in parts. Made on the host, so that it costs a kernel no registers.
+// All of a problem's shares: every tile, K in parts.
 struct Schedule {
-  int tiles_m, tiles_n, k_tiles, per_split, size, group;
+  Raster raster;
+  int k_tiles, per_split, size;
+  Divisor tiles;
 
   Schedule(const Launch& call, int tile_k)
-      : tiles_m(int((call.problem.m + call.tile.tile_m - 1) / call.tile.tile_m)),
-        tiles_n(int((call.problem.n + call.tile.tile_n - 1) / call.tile.tile_n)),
-        k_tiles(int((call.problem.k + tile_k - 1) / tile_k)), per_split((k_tiles + call.splits - 1) / call.splits),
-        size(tiles_m * tiles_n * call.splits) {
-    // What the GPU holds at once is about as many rows high as columns wide: it then reads the least.
+      : raster(call, rows_at_once(call)), k_tiles(int((call.problem.k + tile_k - 1) / tile_k)),
+        per_split((k_tiles + call.splits - 1) / call.splits), size(raster.size * call.splits), tiles(std::max(1, raster.size)) {}
+
+  // What the GPU holds at once is about as many rows high as columns wide: it then reads the least.
+  static int rows_at_once(const Launch& call) {
     const double at_once = double(call.device.num_sms) * call.tile.blocks_per_sm;
-    const int high = std::max(1, int(std::lround(std::sqrt(at_once * call.tile.tile_n / call.tile.tile_m))));
-    group = std::min(high, std::max(1, tiles_m));  // so that a group has no more tiles than there are
+    return int(std::lround(std::sqrt(at_once * call.tile.tile_n / call.tile.tile_m)));
   }
 
   __device__ Share operator[](int work) const {
-    const int tiles = tiles_m * tiles_n, split = work / tiles, first = split * per_split;
-    return {tile_at(work % tiles, tiles_m, tiles_n, group), split, first, max(0, min(per_split, k_tiles - first))};
+    const int split = tiles.into(work), first = split * per_split;
+    return {raster[work - split * tiles.value], split, first, max(0, min(per_split, k_tiles - first))};
   }
 };
 

@@ -21,6 +21,9 @@ struct TmaPaths {
   CUtensorMap c, d;
   CPath c_path;
   DPath d_path;
+  bool plain(const Problem& p) const {
+    return c_path < CPath::pieces && d_path == DPath::tma && p.activation.kind == Activation::Kind::none;
+  }
 };
 
 // D has `splits` layers of (M, N).
@@ -55,13 +58,13 @@ __device__ __forceinline__ float2 unpack(uint32_t x, __nv_bfloat16) {
 
 // The epilogue of a warpgroup for tiles of (ROWS, COLS) and D of type D. T is the operands' type, which C may have as well.
 // Boxes are (64, 128 bytes), walked down the tile's 64-row blocks last; the tile has COUNT of them, of which BUFFERS at a time
-// lie in shared memory. One thread, the warpgroup's first, speaks to TMA. (Two sets of boxes, which tiles take in turn, left room
+// lie in shared memory. Each buffer has a warp whose first lane speaks to TMA for it: a store holds the lane up for 100 cycles. (Two sets of boxes, which tiles take in turn, left room
 // for two stages: 16384x4096x128 with a bias then took 60.0 microseconds on an H200 instead of 57.6, 65536x256x256 40 for 31.)
-template <typename T, typename D, int ROWS, int COLS, int MOST_BUFFERS>
+template <typename T, typename D, int ROWS, int COLS, int MOST_BUFFERS, bool PLAIN>
 struct TmaEpilogue {
   static constexpr int WIDTH = kBoxBytes / int(sizeof(D)), PER_BLOCK = COLS / WIDTH, COUNT = ROWS / kBoxRows * PER_BLOCK;
   static constexpr int BUFFERS = COUNT < MOST_BUFFERS ? COUNT : MOST_BUFFERS, BOX_BYTES = kBoxRows * kBoxBytes;
-  static_assert(COUNT % BUFFERS == 0);
+  static_assert(COUNT % BUFFERS == 0 && BUFFERS <= 4);
 
   const Problem& p;
   const TmaPaths& paths;
@@ -74,17 +77,17 @@ struct TmaEpilogue {
   __device__ bool c_is_fp32() const { return sizeof(T) == 4 || (sizeof(D) == 4 && p.c.dtype == DType::f32); }
   __device__ uint32_t box(int i) const { return smem_address(boxes) + i % BUFFERS * BOX_BYTES; }
   __device__ void sync() const { named_barrier<128>(name); }
+  __device__ bool owns(int i) const { return thread == i % BUFFERS * 32; }  // the buffer of box i
 
   __device__ void load_c(int i, int m0, int n0) const {
     mbarrier_arrive_expect(arrived + i % BUFFERS * 8, BOX_BYTES);
     tma_load(box(i), paths.c, arrived + i % BUFFERS * 8, n0 + i % PER_BLOCK * WIDTH, m0 + i / PER_BLOCK * kBoxRows);
   }
 
-  // Before the product: asks for the tile's part of C's row. Not to registers, because ptxas has the next wgmma wait for a load,
-  // though only the epilogue uses it (1024 cubed with a bias on an H200: 7.4 microseconds, 6.7 like this), nor by TMA, where it
-  // queues behind the operands (4096x4096x64: 17.2, 16.4 like this).
+  // Asks for the tile's part of C's row. Not to registers, because ptxas has the next wgmma wait for a load, though only the
+  // epilogue uses it (1024 cubed with a bias on an H200: 7.4 microseconds, 6.7 like this), nor by TMA, where it queues behind the
+  // operands (4096x4096x64: 17.2, 16.4 like this).
   __device__ void load_row(int n0) const {
-    if (paths.c_path != CPath::row) return;
     const int size = c_is_fp32() ? 4 : 2, col = thread * 16 / size;
     if (col >= COLS) return;
     const int64_t left = (p.n - n0 - col) * size;
@@ -93,18 +96,18 @@ struct TmaEpilogue {
     cp_async_commit();
   }
 
-  // While the product runs: asks for the tile's first boxes of C, into which the last tile's D no longer lies.
+  // While the product runs: asks for the tile's row of C or its first boxes, into which the last tile's D no longer lies.
   __device__ void prefetch(int m0, int n0) const {
-    if (paths.c_path >= CPath::pieces && p.c.col == 1 && p.c.row != 0) {
+    if (paths.c_path == CPath::row) load_row(n0);
+    if (!PLAIN && paths.c_path >= CPath::pieces && p.c.col == 1 && p.c.row != 0) {
       const int bytes = c_is_fp32() ? 4 : 2;
       if (m0 < p.m && n0 < p.n)
         prefetch_lines(static_cast<const char*>(p.c.data) + (m0 * p.c.row + n0) * bytes, p.c.row * bytes,
                        int(min(int64_t(ROWS), p.m - m0)), min(int64_t(COLS), p.n - n0) * bytes, thread, 128);
     }
-    if (paths.c_path != CPath::tma || thread != 0) return;
+    if (paths.c_path != CPath::tma || thread % 32 != 0 || thread >= BUFFERS * 32) return;
     tma_store_wait_read<0>();
-#pragma unroll
-    for (int i = 0; i < BUFFERS; ++i) load_c(i, m0, n0);
+    load_c(thread / 32, m0, n0);
   }
 
   __device__ D* element(int i, int row, int col) const {
@@ -197,48 +200,43 @@ struct TmaEpilogue {
         if (col < cols) d[row * p.d.row + col * p.d.col] = *element(i, row, col);
   }
 
-  __device__ __forceinline__ float2 row_pair(int col) const {  // elements col and col + 1 of C's row
-    if constexpr (sizeof(T) == 2) {
-      if (!c_is_fp32()) return unpack(*reinterpret_cast<const uint32_t*>(row + col * 2), T());
-    }
-    return *reinterpret_cast<const float2*>(row + col * 4);
-  }
-
-  // This thread's elements of C in box i, or zeros: pairs of columns in the order in which acc has them.
-  using Pairs = float2[WIDTH / 8][2];  // (columns, rows), eight apart
-  __device__ __forceinline__ void read_c(int i, Pairs& c) const {
+  // alpha * acc + beta * C for box i. acc: wgmma's, from the box's columns on, pairs of them in rows eight apart; the sums take
+  // their place. A loop for each way that C comes: one for all, with zeros or copies in between, took twice the instructions.
+  __device__ __forceinline__ void add_c(int i, float* acc) const {
     const int warp = thread / 32, lane = thread % 32;
+    const auto add = [&](int j, int h, float2 c) {  // to columns 8 j + lane % 4 * 2 and the next one, h rows of eight down
+      float* const pair = acc + j * 4 + h * 2;
+      pair[0] = combine(pair[0], p.alpha, c.x, p.beta);
+      pair[1] = combine(pair[1], p.alpha, c.y, p.beta);
+    };
+    const auto add_row = [&](auto&& pair_at) {
+#pragma unroll
+      for (int j = 0; j < WIDTH / 8; ++j) {
+        const float2 c = pair_at(i % PER_BLOCK * WIDTH + j * 8 + lane % 4 * 2);
+        add(j, 0, c), add(j, 1, c);
+      }
+    };
     if (paths.c_path == CPath::none) {
 #pragma unroll
-      for (auto& pair : c) pair[0] = pair[1] = {};
+      for (int x = 0; x < WIDTH / 2; ++x) acc[x] *= p.alpha;
     } else if (paths.c_path == CPath::row) {
-#pragma unroll
-      for (int j = 0; j < WIDTH / 8; ++j) c[j][0] = c[j][1] = row_pair(i % PER_BLOCK * WIDTH + j * 8 + lane % 4 * 2);
+      if (c_is_fp32()) add_row([&](int col) { return *reinterpret_cast<const float2*>(row + col * 4); });
+      else if constexpr (sizeof(T) == 2)
+        add_row([&](int col) { return unpack(*reinterpret_cast<const uint32_t*>(row + col * 2), T()); });
     } else if constexpr (sizeof(D) == 2) {
 #pragma unroll
       for (int j = 0; j < WIDTH / 8; j += 2) {
         uint32_t q[4];
         ldmatrix_x4(q, box(i) + box_offset(warp * 16 + lane % 16, j + lane / 16));
 #pragma unroll
-        for (int x = 0; x < 4; ++x) c[j + x / 2][x % 2] = unpack(q[x], D());
+        for (int x = 0; x < 4; ++x) add(j + x / 2, x % 2, unpack(q[x], D()));
       }
     } else {
 #pragma unroll
       for (int j = 0; j < WIDTH / 8; ++j)
 #pragma unroll
         for (int h = 0; h < 2; ++h)
-          c[j][h] = *reinterpret_cast<const float2*>(element(i, warp * 16 + lane / 4 + h * 8, j * 8 + lane % 4 * 2));
-    }
-  }
-
-  // alpha * acc + beta * C for box i. acc: wgmma's, from the box's columns on; the sums take their place.
-  __device__ __forceinline__ void add_c(int i, float* acc) const {
-    Pairs c;
-    read_c(i, c);
-#pragma unroll
-    for (int x = 0; x < WIDTH / 2; x += 2) {
-      acc[x] = combine(acc[x], p.alpha, c[x / 4][x / 2 % 2].x, p.beta);
-      acc[x + 1] = combine(acc[x + 1], p.alpha, c[x / 4][x / 2 % 2].y, p.beta);
+          add(j, h, *reinterpret_cast<const float2*>(element(i, warp * 16 + lane / 4 + h * 8, j * 8 + lane % 4 * 2)));
     }
   }
 
@@ -286,9 +284,9 @@ struct TmaEpilogue {
         for (int i = first; i < first + BATCH; i += step) act(i, m0 + i / PER_BLOCK * kBoxRows, n0 + i % PER_BLOCK * WIDTH);
       };
       if (paths.c_path != CPath::tma) {
-        if (thread == 0) tma_store_wait_read<BUFFERS / BATCH - 1>();
+        if (BATCH > 1 || owns(first)) tma_store_wait_read<0>();
         sync();
-        if (paths.c_path >= CPath::pieces) {
+        if (!PLAIN && paths.c_path >= CPath::pieces) {
           one_by_one(1, [&](int i, int m, int n) {
             if (paths.c_path == CPath::pieces) copy_c_pieces(i, m, n);
             else if (c_is_fp32()) copy_c<float>(i, m, n);
@@ -301,19 +299,19 @@ struct TmaEpilogue {
         if (paths.c_path == CPath::tma) mbarrier_wait(arrived + i % BUFFERS * 8, (use * (COUNT / BUFFERS) + i / BUFFERS) & 1);
         add_c(i, of_box(i));
       });
-      if (p.activation.kind != Activation::Kind::none)
+      if (!PLAIN && p.activation.kind != Activation::Kind::none)
         each([&](int i, int, int) { activate<WIDTH / 2>(of_box(i), p.activation); });
       each([&](int i, int, int) { write_box(i, of_box(i)); });
       // C's next box comes into the one that left before this one, so that this one may take time.
       const bool loads = paths.c_path == CPath::tma && first >= LATER && first - LATER + BUFFERS < COUNT;
-      if (paths.d_path == DPath::tma) {
+      if (PLAIN || paths.d_path == DPath::tma) {
         fence_before_tma();
         sync();
-        if (thread == 0) {
-          each([&](int i, int m, int n) { tma_store(paths.d, box(i), n, m, split); });
+        each([&](int i, int m, int n) {
+          if (!owns(i)) return;
+          tma_store(paths.d, box(i), n, m, split);
           tma_store_commit();
-          if (loads) tma_store_wait_read<LATER>();
-        }
+        });
       } else {
         sync();
         if (paths.d_path == DPath::pieces)
@@ -323,7 +321,12 @@ struct TmaEpilogue {
         fence_before_tma();
         sync();
       }
-      if (loads && thread == 0) each([&](int i, int, int) { load_c(i - LATER + BUFFERS, m0, n0); });
+      if (loads)
+        each([&](int i, int, int) {
+          if (!owns(i - LATER + BUFFERS)) return;
+          tma_store_wait_read<0>();
+          load_c(i - LATER + BUFFERS, m0, n0);
+        });
     }
   }
 };
