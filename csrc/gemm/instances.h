@@ -73,14 +73,14 @@ constexpr Instance wgmma_tma_instance(int tile_m, int tile_n, int stages, int gr
 
 inline constexpr Instance kWgmmaTma[] = {
     // tile_m, tile_n, stages, groups, boxes, pingpong, TFLOP/s, epilogue
-    wgmma_tma_instance(128, 256, 3, 2, 4, false, 821.f, 3.25f),
+    wgmma_tma_instance(128, 256, 3, 2, 4, false, 830.f, 3.5f),
     wgmma_tma_instance(128, 256, 4, 2, 2, false, 818.f, 4.4f),
     wgmma_tma_instance(128, 128, 5, 2, 4, true, 755.f, 1.45f),
-    wgmma_tma_instance(64, 256, 4, 2, 4, true, 768.f, 2.5f),
+    wgmma_tma_instance(64, 256, 4, 2, 4, true, 764.f, 2.35f),
     wgmma_tma_instance(128, 192, 4, 2, 3, false, 755.f, 2.75f),
     wgmma_tma_instance(128, 128, 5, 2, 2, false, 753.f, 1.95f),
     wgmma_tma_instance(64, 128, 8, 1, 2, false, 639.f, 1.8f),
-    wgmma_tma_instance(64, 64, 10, 1, 1, false, 376.f, 1.1f),
+    wgmma_tma_instance(64, 64, 10, 1, 1, false, 376.f, 0.9f),
 };
 
 // A warp takes 32 of K at a time, and a block's warps tile_k together.

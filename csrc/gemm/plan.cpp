@@ -50,7 +50,7 @@ constexpr double kEpilogue = 6;              // microseconds for a tile of 128x2
 constexpr double kPiecesOfD = 0.95, kPiecesOfC = 1.9;  // microseconds for 32 KB of a tile of halves that TMA cannot reach, ...
 constexpr double kPiecesOfFloats = 5.6;      // ... and for fp32, D and C alike: 8 to 15 for tiles at 1024x50257x768
 constexpr double kRelu = 0.4, kGated = 3.3;  // microseconds that an activation takes of a tile of 128x256
-constexpr double kLeaving = 0.3;             // microseconds for each of the boxes that the last tile's D leaves in, all at once
+constexpr double kLeaving = 0.3;             // microseconds for each box of 64x64 halves that leaves at once after the last product
 constexpr double kTurn = 0.6;               // microseconds between the products of two warpgroups that take turns
 constexpr double kExposed = 0.07;            // of arithmetic and memory, the part of the shorter that the longer does not hide
 constexpr double kLatency = 1.2;             // microseconds from DRAM under load
@@ -107,7 +107,8 @@ double predict_product(const Kernel& kernel, const Instance& instance, const Pro
                        double(p.m) * p.n * size_of(p.d.dtype) * splits + bytes_of_c(p);
   const bool overlaps = kernel.access == Access::aligned && starts_early(instance);
   const double waiting = std::max(turns, bytes / kBytesPerMicrosecond);
-  return std::max(math, waiting) + kExposed * std::min(math, waiting) + kLeaving * instance.boxes + kLaunch - (overlaps ? kOverlap : 0);
+  const double leaving = kLeaving * (instance.boxes ? instance.boxes : 4 * of_large_tile);
+  return std::max(math, waiting) + kExposed * std::min(math, waiting) + leaving + kLaunch - (overlaps ? kOverlap : 0);
 }
 
 }  // namespace
