@@ -41,8 +41,8 @@ int64_t repacked_bytes(const Matrix& x, int64_t outer, int64_t k) {
   return (order_of(r) == Order::row_major ? outer * r.row : k * r.col) * size_of(r.dtype);
 }
 
-// Of an H200. These and the instances' rates and epilogues were fitted to the times of every instance of wgmma_tma on 20 shapes in
-// six forms (bench.sweep --regret shows how well they hold).
+// Of an H200. These and the instances' rates and epilogues were fitted to the times of every instance of wgmma_tma on 25 shapes in
+// three forms, the last few percent by hand (bench.sweep --regret shows how well they hold).
 constexpr double kMeasuredSms = 132;
 constexpr double kBytesPerMicrosecond = 4.1e6;
 constexpr double kReduce = 3.2;              // microseconds to finish one kernel, start the next and read what the first left
@@ -50,8 +50,9 @@ constexpr double kEpilogue = 6;              // microseconds for a tile of 128x2
 constexpr double kPiecesOfD = 0.95, kPiecesOfC = 1.9;  // microseconds for 32 KB of a tile of halves that TMA cannot reach, ...
 constexpr double kPiecesOfFloats = 5.6;      // ... and for fp32, D and C alike: 8 to 15 for tiles at 1024x50257x768
 constexpr double kRelu = 0.4, kGated = 3.3;  // microseconds that an activation takes of a tile of 128x256
-constexpr double kLeaving = 0.3;             // microseconds for each box of 64x64 halves that leaves at once after the last product
-constexpr double kTurn = 0.6;               // microseconds between the products of two warpgroups that take turns
+constexpr double kLeaving = 0.3;             // microseconds after the last product for each box that a warpgroup fills at once, ...
+constexpr double kBoxesElsewhere = 4;        // ... and what other kernels' tiles of 128x256 count as
+constexpr double kTurn = 0.6;                // microseconds between the products of two warpgroups that take turns
 constexpr double kExposed = 0.07;            // of arithmetic and memory, the part of the shorter that the longer does not hide
 constexpr double kLatency = 1.2;             // microseconds from DRAM under load
 constexpr double kLaunch = 2.5;              // microseconds that an empty kernel takes, ...
@@ -107,7 +108,7 @@ double predict_product(const Kernel& kernel, const Instance& instance, const Pro
                        double(p.m) * p.n * size_of(p.d.dtype) * splits + bytes_of_c(p);
   const bool overlaps = kernel.access == Access::aligned && starts_early(instance);
   const double waiting = std::max(turns, bytes / kBytesPerMicrosecond);
-  const double leaving = kLeaving * (instance.boxes ? instance.boxes : 4 * of_large_tile);
+  const double leaving = kLeaving * (instance.boxes ? instance.boxes : kBoxesElsewhere * of_large_tile);
   return std::max(math, waiting) + kExposed * std::min(math, waiting) + leaving + kLaunch - (overlaps ? kOverlap : 0);
 }
 

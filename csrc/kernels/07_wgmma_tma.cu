@@ -12,7 +12,7 @@
 // block's barrier with .release.cluster costs a MEMBAR.ALL.GPU for each K tile, and half the speed; the default scope does not.)
 // bench/results/h200-tried.md has the times.
 //
-// Measured gain (H200, one run): 715 TFLOP/s at 4096 cubed and 750 at 8192, 1.5x mma_swizzle, 1.07x torch.addmm.
+// Measured gain (H200): 1.5x mma_swizzle at 4096 cubed (715 TFLOP/s, h200-ladder.json), 1.08x torch.addmm (729, h200-sweep.json).
 //
 // Build: nvcc -std=c++17 -O3 -gencode=arch=compute_90a,code=sm_90a -Xptxas=-v -cubin -o wgmma.cubin csrc/kernels/07_wgmma_tma.cu
 // Run:   python -m bench.sweep --kernel wgmma_tma
@@ -29,9 +29,9 @@ struct Operands {
   CUtensorMap a, b;
 };
 
-// D is the result's type where all the epilogue does is plain (TmaPaths), or void: it then finds out for itself. The code for all
-// that it may have to do is 350 KB, between whose parts instructions are fetched anew for each tile: 16384x4096x128 with a bias
-// took 52 microseconds on an H200, 48 with a kernel of its own.
+// D is the result's type where the epilogue is plain (TmaPaths), or void: the kernel then finds out what it has to do. The code for
+// all of that is 350 KB, and what runs of it lies scattered, to be fetched anew for each tile: 16384x4096x128 with a bias took 52.4
+// microseconds on an H200, 46.3 with a kernel of its own (bench/results/h200-tried.md).
 template <int I, typename T, typename D, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) void wgmma_tma(
     const Problem p, const Schedule schedule, const __grid_constant__ Operands operands, const __grid_constant__ TmaPaths paths) {
@@ -191,8 +191,8 @@ Status launch_wgmma_tma(const Launch& call) {
         const Status made = make_operand_maps(operands, p, tile, a_k, b_k);
         if (!made.ok()) return made;
         const auto with_epilogue_for = [&](auto d) {
-          return launch<wgmma_tma<decltype(index)::value, T, typename decltype(d)::type, a_k, b_k>, true>(call, p, schedule, operands,
-                                                                                                       paths);
+          constexpr auto kernel = wgmma_tma<decltype(index)::value, T, typename decltype(d)::type, a_k, b_k>;
+          return launch<kernel, true>(call, p, schedule, operands, paths);
         };
         if (!paths.plain(p)) return with_epilogue_for(Type<void>());
         return p.d.dtype == DType::f32 ? with_epilogue_for(Type<float>()) : with_epilogue_for(Type<T>());

@@ -22,7 +22,7 @@ __device__ __forceinline__ __half from_float(float x) { return __float2half_rn(x
 template <>
 __device__ __forceinline__ __nv_bfloat16 from_float(float x) { return __float2bfloat16_rn(x); }
 
-// In fp32, before the one rounding to D's dtype.
+// In fp32, before the one rounding to D's dtype. This way round, so that a bias times beta is computed once for several rows.
 __device__ __forceinline__ float combine(float product, float alpha, float c, float beta) {
   return fmaf(alpha, product, beta * c);
 }

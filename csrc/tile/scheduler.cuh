@@ -31,7 +31,7 @@ struct TileIndex {
 // columns in L2. A group of 1 is plain row-major order. Made on the host, so that it costs a kernel no registers.
 struct Raster {
   int tiles_m, tiles_n, size, group;
-  Divisor of_group, rows, last_rows;  // tiles of a group, and its rows
+  Divisor of_group, rows, last_rows;  // tiles of a group, its rows, and those of the last group
 
   Raster(const Launch& call, int most_rows)
       : tiles_m(int((call.problem.m + call.tile.tile_m - 1) / call.tile.tile_m)),

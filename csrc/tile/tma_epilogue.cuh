@@ -21,6 +21,8 @@ struct TmaPaths {
   CUtensorMap c, d;
   CPath c_path;
   DPath d_path;
+
+  // What most calls need: no C, one row of it or C by TMA; D by TMA; no activation.
   bool plain(const Problem& p) const {
     return c_path < CPath::pieces && d_path == DPath::tma && p.activation.kind == Activation::Kind::none;
   }
@@ -58,8 +60,9 @@ __device__ __forceinline__ float2 unpack(uint32_t x, __nv_bfloat16) {
 
 // The epilogue of a warpgroup for tiles of (ROWS, COLS) and D of type D. T is the operands' type, which C may have as well.
 // Boxes are (64, 128 bytes), walked down the tile's 64-row blocks last; the tile has COUNT of them, of which BUFFERS at a time
-// lie in shared memory. Each buffer has a warp whose first lane speaks to TMA for it: a store holds the lane up for 100 cycles. (Two sets of boxes, which tiles take in turn, left room
-// for two stages: 16384x4096x128 with a bias then took 60.0 microseconds on an H200 instead of 57.6, 65536x256x256 40 for 31.)
+// lie in shared memory. Each buffer has a warp whose first lane speaks to TMA for it, because a store holds that lane up for 100
+// cycles. (Two sets of boxes, which tiles take in turn, left room for two stages: 16384x4096x128 with a bias then took 60.0
+// microseconds on an H200 instead of 57.6, 65536x256x256 40 for 31.)
 template <typename T, typename D, int ROWS, int COLS, int MOST_BUFFERS, bool PLAIN>
 struct TmaEpilogue {
   static constexpr int WIDTH = kBoxBytes / int(sizeof(D)), PER_BLOCK = COLS / WIDTH, COUNT = ROWS / kBoxRows * PER_BLOCK;
@@ -86,7 +89,7 @@ struct TmaEpilogue {
 
   // Asks for the tile's part of C's row. Not to registers, because ptxas has the next wgmma wait for a load, though only the
   // epilogue uses it (1024 cubed with a bias on an H200: 7.4 microseconds, 6.7 like this), nor by TMA, where it queues behind the
-  // operands (4096x4096x64: 17.2, 16.4 like this).
+  // operands (4096x4096x64: 17.2, 16.4 like this). After the first wgmma, so that it keeps no tensor core waiting.
   __device__ void load_row(int n0) const {
     const int size = c_is_fp32() ? 4 : 2, col = thread * 16 / size;
     if (col >= COLS) return;
@@ -96,7 +99,7 @@ struct TmaEpilogue {
     cp_async_commit();
   }
 
-  // While the product runs: asks for the tile's row of C or its first boxes, into which the last tile's D no longer lies.
+  // While the product runs: asks for the tile's row of C or its first boxes, each once the last tile's D has left it.
   __device__ void prefetch(int m0, int n0) const {
     if (paths.c_path == CPath::row) load_row(n0);
     if (!PLAIN && paths.c_path >= CPath::pieces && p.c.col == 1 && p.c.row != 0) {
@@ -284,7 +287,7 @@ struct TmaEpilogue {
         for (int i = first; i < first + BATCH; i += step) act(i, m0 + i / PER_BLOCK * kBoxRows, n0 + i % PER_BLOCK * WIDTH);
       };
       if (paths.c_path != CPath::tma) {
-        if (BATCH > 1 || owns(first)) tma_store_wait_read<0>();
+        if (BATCH > 1 || owns(first)) tma_store_wait_read<0>();  // not for the other buffers, which may go on leaving
         sync();
         if (!PLAIN && paths.c_path >= CPath::pieces) {
           one_by_one(1, [&](int i, int m, int n) {
