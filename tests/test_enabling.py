@@ -15,7 +15,7 @@ from torch_addmm_tc import enabling
 def calls(monkeypatch):
     """(name, thread) of the calls of this package's functions that torch's calls arrive at."""
     seen = []
-    for name in ("addmm", "ADDMM", "mm"):
+    for name in ("addmm", "ADDMM", "mm", "MM"):
         function = getattr(enabling, name)
 
         def spy(*args, name=name.lower(), function=function, **kwargs):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 
 from torch_addmm_tc import routing
-from torch_addmm_tc.ops import ADDMM, addmm, mm
+from torch_addmm_tc.ops import ADDMM, MM, addmm, mm
 
 ATEN = torch.ops.aten
 
@@ -20,6 +20,22 @@ KEY = torch._C._dispatch_key_parse(NAME)
 KEYS_BELOW = torch._C._dispatch_keyset_full_after(KEY)
 
 
+def _keys_of_plain_tensors() -> dict:
+    """The keys, as a number, that a call comes with whose tensors are strided, of one device and without transforms, modes or
+    classes that dispatch: (its device's type, whether autograd may look on)."""
+    kinds, keys = torch._C.DispatchKey, torch._C.DispatchKeySet
+    result = {}
+    for device_type, backend, autograd in (("cuda", kinds.CUDA, kinds.AutogradCUDA), ("cpu", kinds.CPU, kinds.AutogradCPU)):
+        plain = keys(KEY) | keys(backend)
+        result[plain.raw_repr()] = device_type, False
+        result[(plain | keys(autograd)).raw_repr()] = device_type, True
+    return result
+
+
+HALVES = frozenset((torch.float16, torch.bfloat16))  # what torch multiplies, the op does, and what not it refuses likewise
+PLAIN_KEYS = _keys_of_plain_tensors()
+
+
 class _Here(threading.local):
     """What this thread is in, counted, because blocks need not end in the reverse of the order in which they began."""
 
@@ -30,35 +46,34 @@ class _Here(threading.local):
 _here = _Here()
 
 
-def _takes(mat1, mat2, self=None) -> bool:
-    kind = routing.device_kind(mat1)
+def _takes(keys, mat1, mat2, self=None) -> bool:
+    kind, recordable = PLAIN_KEYS.get(keys.raw_repr(), (None, True))
     return (
         kind in _here.device_types
         and type(mat1) in routing.PLAIN
         and type(mat2) in routing.PLAIN
         and not torch.is_autocast_enabled(kind)  # its casts come first, and then this again
-        and not routing.is_differentiated(mat1, mat2, self)
-        and routing.refusal(mat1, mat2) is None
+        and not (recordable and routing.is_differentiated(mat1, mat2, self))
+        and (mat1.dtype in HALVES or routing.refusal(mat1, mat2) is None)
     )
 
 
 def _addmm(keys, self, mat1, mat2, **scalars):  # those that are not 1
+    dtype = self.dtype
     if (
         type(self) in routing.PLAIN
-        and self.layout == torch.strided
-        and not self.is_nested
-        and self.dtype == mat1.dtype
+        and dtype == mat1.dtype
         and not (scalars and any(isinstance(x, complex) for x in scalars.values()))
-        and _takes(mat1, mat2, self)
+        and _takes(keys, mat1, mat2, self)
     ):
-        product = addmm if self.dtype == torch.float32 else ADDMM  # addmm asks for torch's TF32 setting
+        product = ADDMM if dtype in HALVES else addmm  # addmm asks for torch's TF32 setting
         return product(self, mat1, mat2, **scalars)
     return ATEN.addmm.default.redispatch(keys & KEYS_BELOW, self, mat1, mat2, **scalars)
 
 
 def _mm(keys, mat1, mat2):
-    if _takes(mat1, mat2):
-        return mm(mat1, mat2)
+    if _takes(keys, mat1, mat2):
+        return MM(mat1, mat2) if mat1.dtype in HALVES else mm(mat1, mat2)
     return ATEN.mm.default.redispatch(keys & KEYS_BELOW, mat1, mat2)
 
 
