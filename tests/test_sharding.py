@@ -98,6 +98,28 @@ def check_tensor_parallel(mesh, dtype):
     assert torch.allclose(result, expected, atol=1e-5 if dtype == torch.float32 else 0.05)
 
 
+def check_uneven_parts(mesh):
+    """Sizes that two processes cannot halve, results left as DTensors: their shapes and strides are the whole's."""
+    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+
+    torch.manual_seed(0)
+    colwise = tc.Linear(16, 33), Shard(0), Shard(0), Replicate()
+    rowwise = tc.Linear(17, 9), Shard(1), Replicate(), Shard(2)
+    for layer, of_weight, of_bias, of_x in (colwise, rowwise):
+        layer.requires_grad_(False)
+        x = torch.randn(2, 5, layer.in_features)
+        expected = layer(x)
+        layer.weight = nn.Parameter(distribute_tensor(layer.weight, mesh, [of_weight]), requires_grad=False)
+        layer.bias = nn.Parameter(distribute_tensor(layer.bias, mesh, [of_bias]), requires_grad=False)
+        result = layer(distribute_tensor(x, mesh, [of_x]))
+        assert isinstance(result, DTensor) and (result.shape, result.stride()) == (expected.shape, expected.stride())
+        assert torch.allclose(result.full_tensor(), expected, atol=1e-5)
+
+
+def test_layers_of_uneven_parts(tmp_path):
+    in_two_processes(tmp_path, check_uneven_parts)
+
+
 def test_every_placement(tmp_path):
     in_two_processes(tmp_path, check_every_placement)
 

@@ -42,7 +42,14 @@ class Linear(nn.Linear):
 
     def forward(self, input):
         weight, bias = self.weight, self.bias
-        result = _product(input, weight.t(), bias) if _takes(input, weight, bias) else None
+        result = None
+        if _takes(input, weight, bias):
+            if routing.is_dtensor_type(type(weight)):
+                from torch_addmm_tc import sharding
+
+                result = sharding.linear(input, weight, bias, _product)
+            if result is None:
+                result = _product(input, weight.t(), bias)
         return super().forward(input) if result is None else result
 
 

@@ -4,10 +4,41 @@ Importing this module registers the rules with torch.distributed.tensor; Linear 
 """
 
 import torch
-from torch.distributed.tensor import Partial, Replicate, Shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.experimental import register_sharding
 
 TC = torch.ops.tc
+
+
+def linear(x, weight, bias, product):
+    """A layer as ColwiseParallel and RowwiseParallel lay it out, each process on its own part of it: one wrapped result where
+    DTensor would wrap that of every view and product.
+
+    Args:
+        x: (.., K) and weight: (N, K), bias: (N) or None, DTensors.
+        product: product(x, weight.t(), bias) of plain tensors, or None where the op does not take them.
+
+    Returns:
+        A DTensor, (.., N), or None for other layouts and where product says so.
+    """
+    mesh = weight.device_mesh
+    if mesh.ndim != 1 or type(x) is not DTensor or x.device_mesh != mesh:
+        return None
+    (of_x,), (of_weight,), last = x.placements, weight.placements, x.dim() - 1
+    of_bias = of_weight if bias is None else bias.placements[0]
+    if of_x.is_replicate() and of_weight.is_shard(0) and of_bias.is_shard(0):
+        of_result = Shard(last)
+    elif of_x.is_shard(last) and of_weight.is_shard(1) and (bias is None or of_bias.is_replicate()):
+        of_result = Partial()
+        bias = bias if mesh.get_local_rank() == 0 else None  # added once
+    else:
+        return None
+    local = product(x.to_local(), weight.to_local().t(), None if bias is None else bias.to_local())
+    if local is None:
+        return None
+    shape = torch.Size((*x.shape[:-1], weight.shape[0]))
+    stride = torch.empty(shape, device="meta").stride()
+    return DTensor.from_local(local, mesh, (of_result,), run_check=False, shape=shape, stride=stride)
 
 
 def _of_product(self):
