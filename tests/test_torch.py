@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.library import opcheck
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
 import torch_addmm_tc as tc
 from torch_addmm_tc.testing import Case, reference
@@ -82,6 +83,22 @@ def test_meta_tensors_have_the_results_shape_and_strides():
     x = torch.empty(6, 8, device="meta", dtype=torch.bfloat16)
     result = tc.addmm(x[:, 0:1], x, x.t(), out_dtype=torch.float32)
     assert result.shape == (6, 6) and result.stride() == (6, 1) and result.dtype == torch.float32 and result.is_meta
+
+
+def test_flops_are_counted_as_torchs_are(device):
+    c, a, b = Case(6, 10, 8, broadcast="(N)").inputs(device)
+    calls = (
+        lambda: tc.addmm(c, a, b),
+        lambda: tc.addmm(c, a, b, beta=0.5, out_dtype=torch.float32),
+        lambda: tc.addmm(c, a, b, activation="gelu"),
+        lambda: tc.addmm(c, a, b, out=torch.empty(6, 10, dtype=a.dtype, device=device)),
+        lambda: tc.mm(a, b),
+        lambda: tc.mm(a, b, activation="relu", out_dtype=torch.float32),
+    )
+    for call in (lambda: torch.addmm(c, a, b), *calls):
+        with FlopCounterMode(display=False) as counter:
+            call()
+        assert counter.get_total_flops() == 2 * 6 * 10 * 8
 
 
 @pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16), ids=str)

@@ -1,6 +1,6 @@
 """addmm on tensor cores: torch.ops.tc.addmm, D = beta * C + alpha * (A @ B) in one fused kernel, forward only."""
 
-from torch_addmm_tc import autocast, fake, vmap  # noqa: F401  (they register with torch)
+from torch_addmm_tc import autocast, fake, flops, vmap  # noqa: F401  (they register with torch)
 from torch_addmm_tc.enabling import enabled
 from torch_addmm_tc.inductor import compile_options
 from torch_addmm_tc.linear import Linear, swap_linears
