@@ -68,10 +68,9 @@ def test_repeats_are_bitwise_equal(kernel, m, n, k):
         assert torch.equal(case.run(kernel, args, out), first)
 
 
-@pytest.mark.parametrize("kernel", [name for name in INSTANCES if name.startswith("wgmma_tma")])
-@pytest.mark.parametrize(
-    "case",
-    (
+def stability_cases():
+    """Of the kernels that start early and split K."""
+    alike = (
         Case(137, 265, 331),  # tails in every direction, misaligned lines
         Case(40, 72, 24),  # K shorter than a stage
         Case(64, 64, 64),  # one tile, one stage
@@ -80,12 +79,20 @@ def test_repeats_are_bitwise_equal(kernel, m, n, k):
         Case(40, 520, 5000, broadcast="(N)"),  # K in parts
         Case(140, 264, 3000, torch.bfloat16, out_dtype=torch.float32),
         Case(16, 1000, 2060, c="row_odd"),
+        Case(9, 70, 60000),  # in many
         Case(300, 264, 520, torch.float32, tf32=True),  # B copied, both rounded by TMA
-    ),
-    ids=str,
-)
-def test_wgmma_is_bitwise_stable_beside_itself(kernel, case):
-    """200 times over two streams at once, through a CUDA graph: TMA, barriers and dependent launches race with nothing."""
+    )
+    for kernel in tc.kernels():
+        for case in alike if kernel["split_k"] else ():
+            if case.tf32 <= ("tf32" in kernel["operands"]):
+                for i in range(len(kernel["instances"])):
+                    yield pytest.param(f"{kernel['name']}/{i}", case, id=f"{kernel['name']}/{i}-{case}")
+
+
+@pytest.mark.parametrize("kernel, case", list(stability_cases()))
+def test_bitwise_stable_beside_itself(kernel, case):
+    """200 times over two streams at once, through a CUDA graph: TMA, barriers, dependent launches and the sums of parts of K
+    race with nothing."""
     args = case.inputs("cuda")
     first = case.run(kernel, args, torch.empty(case.m, case.n, dtype=case.out_dtype or case.dtype, device="cuda"))
     assert case.reference(args).error(first) <= 1

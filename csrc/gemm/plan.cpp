@@ -45,7 +45,7 @@ int64_t repacked_bytes(const Matrix& x, int64_t outer, int64_t k) {
 // three forms, the last few percent by hand (bench.sweep --regret shows how well they hold).
 constexpr double kMeasuredSms = 132;
 constexpr double kBytesPerMicrosecond = 4.1e6;
-constexpr double kReduce = 3.2;              // microseconds to finish one kernel, start the next and read what the first left
+constexpr double kReduce = 4.2;              // microseconds to finish one kernel, start the next and read what the first left
 constexpr double kEpilogue = 6;              // microseconds for a tile of 128x256, where an instance does not say
 constexpr double kPiecesOfD = 0.95, kPiecesOfC = 1.9;  // microseconds for 32 KB of a tile of halves that TMA cannot reach, ...
 constexpr double kPiecesOfFloats = 5.6;      // ... and for fp32, D and C alike: 8 to 15 for tiles at 1024x50257x768
