@@ -22,7 +22,8 @@ def linear(x, weight, bias, product):
         A DTensor, (.., N), or None for other layouts and where product says so.
     """
     mesh = weight.device_mesh
-    if mesh.ndim != 1 or type(x) is not DTensor or x.device_mesh != mesh:
+    others = (x,) if bias is None else (x, bias)
+    if mesh.ndim != 1 or not all(isinstance(t, DTensor) and t.device_mesh == mesh for t in others):
         return None
     (of_x,), (of_weight,), last = x.placements, weight.placements, x.dim() - 1
     of_bias = of_weight if bias is None else bias.placements[0]
