@@ -6,6 +6,7 @@ from contextlib import nullcontext
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import torch_addmm_tc as tc
 from torch_addmm_tc import enabling
@@ -61,6 +62,28 @@ def test_the_rest_is_torchs(device, calls):
     with tc.enabled("cuda" if device == "cpu" else "cpu"):
         _ = torch.mm(a.bfloat16(), b.bfloat16())
     assert calls == []
+
+
+@pytest.mark.parametrize("operands", [((6, 8), (8,)), ((8,), (8, 9)), ((6, 8, 1), (8, 9))], ids=str)
+def test_what_torch_refuses_it_refuses_in_its_words(device, calls, operands):
+    a, b = (torch.randn(shape, device=device).bfloat16() for shape in operands)
+    for mat1, mat2 in ((a, b), (torch.ones(6, 8, device=device).bfloat16(), torch.ones(8, 9, device=device))):
+        words = []
+        for context in (nullcontext(), tc.enabled(device)):
+            with context, pytest.raises(RuntimeError) as error:
+                torch.mm(mat1, mat2)
+            words.append(str(error.value))
+        assert words[0] == words[1]
+    assert calls == []
+
+
+def test_modes_see_the_op(device, calls):
+    """A counter of FLOPs, say, sees what runs without it."""
+    _, a, b = operands(device)
+    with tc.enabled(device), FlopCounterMode(display=False) as counter:
+        result = torch.mm(a, b)
+    assert names(calls) == ["mm"] and counter.get_total_flops() == 2 * 6 * 17 * 9
+    assert torch.equal(result, tc.mm(a, b))
 
 
 def test_gradients_are_torchs(device, calls):

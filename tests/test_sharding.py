@@ -116,6 +116,40 @@ def check_uneven_parts(mesh):
         assert torch.allclose(result.full_tensor(), expected, atol=1e-5)
 
 
+def check_wrong_sizes(mesh):
+    """Refused in every process, although a half of the wrong size may fit: one that went on would wait for the others."""
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    x = distribute_tensor(torch.randn(2, 5), mesh, [Shard(1)])
+    for k, n in ((6, 8), (5, 7)):
+        layer = tc.Linear(k, 8).requires_grad_(False)
+        layer.weight = nn.Parameter(distribute_tensor(layer.weight, mesh, [Shard(1)]), requires_grad=False)
+        layer.bias = nn.Parameter(distribute_tensor(torch.randn(n), mesh, [Replicate()]), requires_grad=False)
+        with pytest.raises(RuntimeError):
+            layer(x)
+
+
+def test_wrong_sizes_are_refused_everywhere(tmp_path):
+    in_two_processes(tmp_path, check_wrong_sizes)
+
+
+def check_a_process_left_out(_):
+    """Layers on a mesh of one process give the other an empty result, as nn.Linear does."""
+    from torch.distributed.tensor import DeviceMesh, Replicate, Shard, distribute_tensor
+
+    mesh = DeviceMesh("cpu", [1])  # of rank 1
+    ones = lambda shape, placement: distribute_tensor(torch.ones(shape), mesh, [placement])  # noqa: E731
+    layer = tc.Linear(6, 8).requires_grad_(False)
+    layer.weight = nn.Parameter(ones((8, 6), Shard(1)), requires_grad=False)
+    layer.bias = nn.Parameter(ones((8,), Replicate()), requires_grad=False)
+    result = layer(ones((2, 6), Shard(1))).to_local()
+    assert (result == 7).all() and result.numel() == (16 if dist.get_rank() == 1 else 0)
+
+
+def test_a_process_that_the_mesh_leaves_out(tmp_path):
+    in_two_processes(tmp_path, check_a_process_left_out)
+
+
 def test_layers_of_uneven_parts(tmp_path):
     in_two_processes(tmp_path, check_uneven_parts)
 

@@ -21,18 +21,19 @@ KEYS_BELOW = torch._C._dispatch_keyset_full_after(KEY)
 
 
 def _keys_of_plain_tensors() -> dict:
-    """The keys, as a number, that a call comes with whose tensors are strided, of one device and without transforms, modes or
-    classes that dispatch: (its device's type, whether autograd may look on)."""
+    """{keys of a call, as a number: (its tensors' device type, whether autograd's key is among them)}, of calls on strided
+    tensors of one device type, under no transform of torch.func, under modes (TorchDispatchMode) or none."""
     kinds, keys = torch._C.DispatchKey, torch._C.DispatchKeySet
     result = {}
     for device_type, backend, autograd in (("cuda", kinds.CUDA, kinds.AutogradCUDA), ("cpu", kinds.CPU, kinds.AutogradCPU)):
         plain = keys(KEY) | keys(backend)
-        result[plain.raw_repr()] = device_type, False
-        result[(plain | keys(autograd)).raw_repr()] = device_type, True
+        for call in (plain, plain | keys(kinds.Python) | keys(kinds.PythonTLSSnapshot)):
+            result[call.raw_repr()] = device_type, False
+            result[(call | keys(autograd)).raw_repr()] = device_type, True
     return result
 
 
-HALVES = frozenset((torch.float16, torch.bfloat16))  # what torch multiplies, the op does, and what not it refuses likewise
+HALVES = frozenset((torch.float16, torch.bfloat16))  # the op takes them on every device
 PLAIN_KEYS = _keys_of_plain_tensors()
 
 
@@ -54,7 +55,10 @@ def _takes(keys, mat1, mat2, self=None) -> bool:
         and type(mat2) in routing.PLAIN
         and not torch.is_autocast_enabled(kind)  # its casts come first, and then this again
         and not (recordable and routing.is_differentiated(mat1, mat2, self))
-        and (mat1.dtype in HALVES or routing.refusal(mat1, mat2) is None)
+        and (
+            (mat1.dtype in HALVES and mat2.dtype == mat1.dtype and mat1.ndim == mat2.ndim == 2)  # most calls, and half as long
+            or routing.refusal(mat1, mat2) is None
+        )
     )
 
 

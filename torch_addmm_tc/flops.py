@@ -1,4 +1,5 @@
-"""torch.utils.flop_counter.FlopCounterMode counts the ops as it counts torch's own products: 2 M N K, whatever is added."""
+"""torch.utils.flop_counter.FlopCounterMode counts the ops as torch's own products: 2 M N K, whatever is added. Of a Linear that
+is sharded by rows or columns it sees this process's part, where it sees the whole of an nn.Linear."""
 
 import torch
 from torch.utils.flop_counter import register_flop_formula

@@ -25,13 +25,17 @@ def linear(x, weight, bias, product):
     others = (x,) if bias is None else (x, bias)
     if mesh.ndim != 1 or not all(isinstance(t, DTensor) and t.device_mesh == mesh for t in others):
         return None
+    place = mesh.get_coordinate()  # None in a process that the mesh leaves out
+    # Wrong sizes are DTensor's to refuse, in every process: of the local ones only some may be wrong.
+    if not place or x.shape[-1] != weight.shape[1] or (bias is not None and bias.shape != weight.shape[:1]):
+        return None
     (of_x,), (of_weight,), last = x.placements, weight.placements, x.dim() - 1
     of_bias = of_weight if bias is None else bias.placements[0]
     if of_x.is_replicate() and of_weight.is_shard(0) and of_bias.is_shard(0):
         of_result = Shard(last)
     elif of_x.is_shard(last) and of_weight.is_shard(1) and (bias is None or of_bias.is_replicate()):
         of_result = Partial()
-        bias = bias if mesh.get_local_rank() == 0 else None  # added once
+        bias = bias if place[0] == 0 else None  # added once
     else:
         return None
     local = product(x.to_local(), weight.to_local().t(), None if bias is None else bias.to_local())
