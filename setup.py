@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -127,7 +128,15 @@ def extension():
         language="c++",
         **link,
     )
-    return module, cpp_extension.BuildExtension
+
+    class BuildExtension(cpp_extension.BuildExtension):
+        """Keeps its objects in build/: editable installs compile in a folder that pip deletes, each time every kernel anew."""
+
+        def finalize_options(self):
+            super().finalize_options()
+            self.build_temp = os.path.join("build", f"objects-{sysconfig.get_platform()}-{sys.implementation.cache_tag}")
+
+    return module, BuildExtension
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from setuptools import Distribution
 
 import torch_addmm_tc as tc
 
@@ -93,6 +94,14 @@ def test_every_source_is_listed():
     listed = set(SETUP["CPP_SOURCES"] + SETUP["CUDA_SOURCES"])
     present = {str(p.relative_to(ROOT)) for suffix in ("cpp", "cu") for p in (ROOT / "csrc").rglob(f"*.{suffix}")}
     assert listed == present
+
+
+def test_objects_outlive_an_editable_install():
+    """Which builds in a temporary folder: a second `make test` compiled every kernel again, for ten minutes."""
+    command = SETUP["extension"]()[1](Distribution())
+    command.build_temp = "a/temporary/folder"
+    command.ensure_finalized()
+    assert Path(command.build_temp).parts[0] == "build"
 
 
 def run_setup(prelude="", **environment):
