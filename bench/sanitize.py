@@ -25,6 +25,9 @@ CASES = [
     Case(264, 520, 200, torch.bfloat16, activation="gelu"),  # aligned, full C, several tiles
     Case(72, 136, 200, a="strided", b="strided"),  # repacked with a turn
     Case(72, 136, 200, torch.float32, a="row_odd", tf32=True),
+    Case(264, 521, 136, self_dtype=torch.float32, out_dtype=torch.float32),  # fp32 C and D that TMA cannot reach
+    Case(264, 521, 136, c="row_pitched"),  # C by TMA, D in pieces
+    Case(264, 521, 136, torch.bfloat16, c="col"),  # C by element, D in pieces
 ]
 
 

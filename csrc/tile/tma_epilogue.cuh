@@ -34,9 +34,9 @@ inline Status make_tma_paths(TmaPaths& paths, const Problem& p, int splits) {
   paths.c_path = !p.c.data                                    ? CPath::none
                  : rows_of_d(p.c) && tma_loads(p.c, p.m, p.n) ? CPath::tma
                  : p.c.row == 0 && tma_loads(p.c, 1, p.n)     ? CPath::row  // cp.async wants the same alignment
-                 : rows_of_d(p.c)                             ? CPath::pieces
+                 : rows_of_d(p.c) && size_of(p.d.dtype) == 2 ? CPath::pieces
                                                               : CPath::elements;
-  paths.d_path = tma_stores(p.d, p.m, p.n) ? DPath::tma : rows_of_d(p.d) ? DPath::pieces : DPath::elements;
+  paths.d_path = tma_stores(p.d, p.m, p.n) ? DPath::tma : rows_of_d(p.d) && size_of(p.d.dtype) == 2 ? DPath::pieces : DPath::elements;
   if (paths.c_path == CPath::tma) {
     const Status status = make_tensor_map(paths.c, p.c.data, p.c.dtype, p.m, p.n, p.c.row, kBoxRows);
     if (!status.ok()) return status;
@@ -67,6 +67,8 @@ template <typename T, typename D, int ROWS, int COLS, int MOST_BUFFERS, bool PLA
 struct TmaEpilogue {
   static constexpr int WIDTH = kBoxBytes / int(sizeof(D)), PER_BLOCK = COLS / WIDTH, COUNT = ROWS / kBoxRows * PER_BLOCK;
   static constexpr int BUFFERS = COUNT < MOST_BUFFERS ? COUNT : MOST_BUFFERS, BOX_BYTES = kBoxRows * kBoxBytes;
+  static constexpr bool HALVES = sizeof(D) == 2;
+  static constexpr int OWN_ROWS = kBoxRows / 4;  // of a box, whose sums a warp holds: what it copies itself, no other warp waits for
   static_assert(COUNT % BUFFERS == 0 && BUFFERS <= 4);
 
   const Problem& p;
@@ -85,6 +87,19 @@ struct TmaEpilogue {
   __device__ void load_c(int i, int m0, int n0) const {
     mbarrier_arrive_expect(arrived + i % BUFFERS * 8, BOX_BYTES);
     tma_load(box(i), paths.c, arrived + i % BUFFERS * 8, n0 + i % PER_BLOCK * WIDTH, m0 + i / PER_BLOCK * kBoxRows);
+  }
+
+  // Box i is done with: the box of C that its buffer holds next.
+  __device__ void load_next_c(int i, int m0, int n0) const {
+    if (!owns(i)) return;
+    tma_store_wait_read<0>();
+    load_c(i + BUFFERS, m0, n0);
+  }
+
+  __device__ void store_d(int i, int m0, int n0, int split) const {
+    if (!owns(i)) return;
+    tma_store(paths.d, box(i), n0 + i % PER_BLOCK * WIDTH, m0 + i / PER_BLOCK * kBoxRows, split);
+    tma_store_commit();
   }
 
   // Asks for the tile's part of C's row. Not to registers, because ptxas has the next wgmma wait for a load, though only the
@@ -120,20 +135,18 @@ struct TmaEpilogue {
 
   // Box i of C in pieces: a line's chunks in the box, wherever they begin in memory.
   __device__ __forceinline__ void copy_c_pieces(int i, int m, int n) const {
-    constexpr int BATCH = 4;
+    constexpr int BATCH = OWN_ROWS / 4;  // of a lane, four lines apart
     const uintptr_t begin = reinterpret_cast<uintptr_t>(p.c.data), end = begin + ((p.m - 1) * p.c.row + p.n) * sizeof(D);
+    const int first = thread / 32 * OWN_ROWS + thread % 32 / 8;
     const int count = max(0, min(16, int(min(int64_t(WIDTH), p.n - n)) * int(sizeof(D)) - thread % 8 * 16));
-#pragma unroll 1
-    for (int first = thread / 8; first < kBoxRows; first += 16 * BATCH) {
-      ShiftedChunk chunk[BATCH];
-      const auto from = [&](int r) { return begin + ((m + first + r * 16) * p.c.row + n) * sizeof(D) + thread % 8 * 16; };
+    const auto from = [&](int r) { return begin + ((m + first + r * 4) * p.c.row + n) * sizeof(D) + thread % 8 * 16; };
+    ShiftedChunk chunk[BATCH];
 #pragma unroll
-      for (int r = 0; r < BATCH; ++r) chunk[r].fetch(from(r), m + first + r * 16 < p.m ? count : 0, begin, end);
+    for (int r = 0; r < BATCH; ++r) chunk[r].fetch(from(r), m + first + r * 4 < p.m ? count : 0, begin, end);
 #pragma unroll
-      for (int r = 0; r < BATCH; ++r)
-        *reinterpret_cast<uint4*>(boxes + i % BUFFERS * BOX_BYTES + box_offset(first + r * 16, thread % 8)) =
-            chunk[r].value(from(r));
-    }
+    for (int r = 0; r < BATCH; ++r)
+      *reinterpret_cast<uint4*>(boxes + i % BUFFERS * BOX_BYTES + box_offset(first + r * 4, thread % 8)) =
+          chunk[r].value(from(r));
   }
 
   // Chunk x of a line of the boxes that lie side by side from box i on.
@@ -149,9 +162,10 @@ struct TmaEpilogue {
     D* const d = static_cast<D*>(p.d.data) + split * p.m * p.n + m * p.d.row + n;
     const int rows = int(min(int64_t(kBoxRows), p.m - m)), cols = int(min(int64_t(ACROSS * WIDTH), p.n - n));
     const auto before = [](const D* line) { return int(-(reinterpret_cast<uintptr_t>(line) / sizeof(D)) % W); };
-    const int x = thread % LANES, next = min(x + 1, CHUNKS - 1);
+    const int lane = thread % 32, own = thread / 32 * OWN_ROWS, end = min(own + OWN_ROWS, rows);
+    const int x = lane % LANES, next = min(x + 1, CHUNKS - 1);
 #pragma unroll 2
-    for (int line = thread / LANES; line < rows; line += 128 / LANES) {
+    for (int line = own + lane / LANES; line < end; line += 32 / LANES) {
       D* const target = d + line * p.d.row;
       const int skipped = before(target), col = skipped + x * W;
       if (col + W > cols) continue;
@@ -159,8 +173,9 @@ struct TmaEpilogue {
       *reinterpret_cast<uint4*>(target + col) = funnel(lo, hi, skipped * int(sizeof(D)));
     }
 #pragma unroll 2
-    for (int rest = thread; rest < rows * 2 * W; rest += 128) {
-      const int line = rest / (2 * W), e = rest % W;
+    for (int rest = lane; rest < OWN_ROWS * 2 * W; rest += 32) {
+      const int line = own + rest / (2 * W), e = rest % W;
+      if (line >= end) break;
       D* const target = d + line * p.d.row;
       const int skipped = before(target);
       const bool after = rest % (2 * W) >= W;
@@ -174,30 +189,31 @@ struct TmaEpilogue {
   // matrix its last element again, because a branch would wait for each load.
   template <typename C>
   __device__ __forceinline__ void copy_c(int i, int m, int n) const {
-    constexpr int ACROSS = WIDTH / 32, BATCH = 8;
+    constexpr int ACROSS = WIDTH / 32, BATCH = 16 / ACROSS;  // 16 loads under way
     const C* const c = static_cast<const C*>(p.c.data);
     const int64_t rows = p.m - 1, cols = p.n - 1;
 #pragma unroll 1
-    for (int first = thread / 32; first < kBoxRows; first += 4 * BATCH) {
+    for (int first = thread / 32 * OWN_ROWS, end = first + OWN_ROWS; first < end; first += BATCH) {
       C values[BATCH][ACROSS];
 #pragma unroll
       for (int r = 0; r < BATCH; ++r)
 #pragma unroll
         for (int x = 0; x < ACROSS; ++x)
-          values[r][x] = c[min(int64_t(m + first + r * 4), rows) * p.c.row +
+          values[r][x] = c[min(int64_t(m + first + r), rows) * p.c.row +
                            min(int64_t(n + thread % 32 + x * 32), cols) * p.c.col];
 #pragma unroll
       for (int r = 0; r < BATCH; ++r)
 #pragma unroll
         for (int x = 0; x < ACROSS; ++x)
-          *element(i, first + r * 4, thread % 32 + x * 32) = from_float<D>(to_float(values[r][x]));
+          *element(i, first + r, thread % 32 + x * 32) = from_float<D>(to_float(values[r][x]));
     }
   }
   __device__ __forceinline__ void copy_d(int i, int m, int n, int split) const {
     D* const d = static_cast<D*>(p.d.data) + split * p.m * p.n + m * p.d.row + n * p.d.col;
     const int rows = int(min(int64_t(kBoxRows), p.m - m)), cols = int(min(int64_t(WIDTH), p.n - n));
+    const int own = thread / 32 * OWN_ROWS;
 #pragma unroll 4
-    for (int row = thread / 32; row < rows; row += 4)
+    for (int row = own; row < min(own + OWN_ROWS, rows); ++row)
 #pragma unroll
       for (int col = thread % 32; col < WIDTH; col += 32)
         if (col < cols) d[row * p.d.row + col * p.d.col] = *element(i, row, col);
@@ -267,70 +283,108 @@ struct TmaEpilogue {
     }
   }
 
-  // `use` counts this warpgroup's tiles: the parity of `arrived`. A batch of boxes between two barriers: all of them where the
-  // tile has no more, one otherwise, because C then comes into those that have left (16384x4096x128 on an H200: a bias 67
-  // microseconds box by box, 56 at once; fp32 150 box by box, 160 in pairs).
-  __device__ __forceinline__ void finish(float (&acc)[ROWS / kBoxRows][COLS / 2], int m0, int n0, int split,
-                                         uint32_t use) const {
+  // What acc has become of box i.
+  __device__ __forceinline__ float* of_box(float (&acc)[ROWS / kBoxRows][COLS / 2], int i) const {
+    return &acc[i / PER_BLOCK][i % PER_BLOCK * WIDTH / 2];
+  }
+  // Until box i of C has come, if it comes by TMA.
+  __device__ __forceinline__ void wait_for_c(int i, uint32_t use) const {
+    if (paths.c_path == CPath::tma) mbarrier_wait(arrived + i % BUFFERS * 8, (use * (COUNT / BUFFERS) + i / BUFFERS) & 1);
+  }
+
+  // A batch of boxes between two barriers: all of them where the tile has no more, one otherwise, because C then comes into those
+  // that have left (16384x4096x128 on an H200: a bias 67 microseconds box by box, 56 at once; fp32 150 box by box, 160 in pairs).
+  __device__ __forceinline__ void finish_by_tma(float (&acc)[ROWS / kBoxRows][COLS / 2], int m0, int n0, int split,
+                                                uint32_t use) const {
     constexpr int BATCH = COUNT == BUFFERS ? BUFFERS : 1, LATER = COUNT > BUFFERS && BUFFERS > 1;
-    constexpr int ACROSS = BATCH == 1 ? 1 : PER_BLOCK;
-    const auto of_box = [&](int i) { return &acc[i / PER_BLOCK][i % PER_BLOCK * WIDTH / 2]; };
-    if (paths.c_path == CPath::row) cp_async_wait<0>();  // the barrier before the first box makes all of the row visible
 #pragma unroll
     for (int first = 0; first < COUNT; first += BATCH) {
-      const auto each = [&](auto&& act) {  // act(box, its first row, its first column)
+      const auto each = [&](auto&& act) {
 #pragma unroll
-        for (int i = first; i < first + BATCH; ++i) act(i, m0 + i / PER_BLOCK * kBoxRows, n0 + i % PER_BLOCK * WIDTH);
-      };
-      const auto one_by_one = [&](int step, auto&& act) {  // the same in a loop, for what would take too many registers
-#pragma unroll 1
-        for (int i = first; i < first + BATCH; i += step) act(i, m0 + i / PER_BLOCK * kBoxRows, n0 + i % PER_BLOCK * WIDTH);
+        for (int i = first; i < first + BATCH; ++i) act(i);
       };
       if (paths.c_path != CPath::tma) {
         if (BATCH > 1 || owns(first)) tma_store_wait_read<0>();  // not for the other buffers, which may go on leaving
         sync();
-        if (!PLAIN && paths.c_path >= CPath::pieces) {
-          one_by_one(1, [&](int i, int m, int n) {
-            if (paths.c_path == CPath::pieces) copy_c_pieces(i, m, n);
-            else if (c_is_fp32()) copy_c<float>(i, m, n);
-            else copy_c<T>(i, m, n);
-          });
-          sync();
-        }
       }
-      each([&](int i, int, int) {
-        if (paths.c_path == CPath::tma) mbarrier_wait(arrived + i % BUFFERS * 8, (use * (COUNT / BUFFERS) + i / BUFFERS) & 1);
-        add_c(i, of_box(i));
+      each([&](int i) {
+        wait_for_c(i, use);
+        add_c(i, of_box(acc, i));
       });
       if (!PLAIN && p.activation.kind != Activation::Kind::none)
-        each([&](int i, int, int) { activate<WIDTH / 2>(of_box(i), p.activation); });
-      each([&](int i, int, int) { write_box(i, of_box(i)); });
+        each([&](int i) { activate<WIDTH / 2>(of_box(acc, i), p.activation); });
+      each([&](int i) { write_box(i, of_box(acc, i)); });
+      fence_before_tma();
+      sync();
+      each([&](int i) { store_d(i, m0, n0, split); });
       // C's next box comes into the one that left before this one, so that this one may take time.
-      const bool loads = paths.c_path == CPath::tma && first >= LATER && first - LATER + BUFFERS < COUNT;
-      if (PLAIN || paths.d_path == DPath::tma) {
-        fence_before_tma();
-        sync();
-        each([&](int i, int m, int n) {
-          if (!owns(i)) return;
-          tma_store(paths.d, box(i), n, m, split);
-          tma_store_commit();
-        });
-      } else {
-        sync();
-        if (paths.d_path == DPath::pieces)
-          one_by_one(ACROSS, [&](int i, int m, int n) { copy_d_pieces<ACROSS>(i, m, n, split); });
-        else
-          one_by_one(1, [&](int i, int m, int n) { copy_d(i, m, n, split); });
-        fence_before_tma();
+      if (paths.c_path == CPath::tma && first >= LATER && first - LATER + BUFFERS < COUNT)
+        each([&](int i) { load_next_c(i - LATER, m0, n0); });
+    }
+  }
+
+  // Where C or D goes through registers: as many boxes at a time as there are buffers, in a loop, because copies unrolled for each
+  // box did not fit the instruction cache (1024x50257x768 in fp32 on an H200: 909 microseconds, 360 like this). A warp copies the
+  // rows whose sums it holds, so that it waits for others only where TMA is next.
+  __device__ __forceinline__ void finish_by_hand(float (&acc)[ROWS / kBoxRows][COLS / 2], int m0, int n0, int split,
+                                                 uint32_t use) const {
+    constexpr int ACROSS = BUFFERS < PER_BLOCK ? BUFFERS : PER_BLOCK;  // boxes side by side
+    static_assert(BUFFERS % ACROSS == 0 && PER_BLOCK % ACROSS == 0);
+    const bool c_by_tma = paths.c_path == CPath::tma, d_by_tma = paths.d_path == DPath::tma;
+    const auto row_of = [&](int i) { return m0 + i / PER_BLOCK * kBoxRows; };
+    const auto col_of = [&](int i) { return n0 + i % PER_BLOCK * WIDTH; };
+#pragma unroll 1
+    for (int first = 0; first < COUNT; first += BUFFERS) {
+      if (first == 0 || d_by_tma) {
+        tma_store_wait_read<0>();
         sync();
       }
-      if (loads)
-        each([&](int i, int, int) {
-          if (!owns(i - LATER + BUFFERS)) return;
-          tma_store_wait_read<0>();
-          load_c(i - LATER + BUFFERS, m0, n0);
-        });
+      if (paths.c_path >= CPath::pieces) {
+#pragma unroll 1
+        for (int i = first; i < first + BUFFERS; ++i) {
+          if (HALVES && paths.c_path == CPath::pieces) copy_c_pieces(i, row_of(i), col_of(i));
+          else if (c_is_fp32()) copy_c<float>(i, row_of(i), col_of(i));
+          else copy_c<T>(i, row_of(i), col_of(i));
+        }
+        __syncwarp();
+      }
+#pragma unroll
+      for (int i = 0; i < COUNT; ++i) {
+        if (i / BUFFERS * BUFFERS != first) continue;
+        wait_for_c(i, use);
+        add_c(i, of_box(acc, i));
+        activate<WIDTH / 2>(of_box(acc, i), p.activation);
+        write_box(i, of_box(acc, i));
+      }
+      if (d_by_tma) {
+        fence_before_tma();
+        sync();
+#pragma unroll 1
+        for (int i = first; i < first + BUFFERS; ++i) store_d(i, m0, n0, split);
+        continue;
+      }
+      __syncwarp();
+#pragma unroll 1
+      for (int i = first; i < first + BUFFERS; i += HALVES && paths.d_path == DPath::pieces ? ACROSS : 1) {
+        if (HALVES && paths.d_path == DPath::pieces) copy_d_pieces<ACROSS>(i, row_of(i), col_of(i), split);
+        else copy_d(i, row_of(i), col_of(i), split);
+      }
+      __syncwarp();
+      if (c_by_tma || first + BUFFERS == COUNT) {  // C's next boxes, or the next tile's row, take their place
+        fence_before_tma();
+        sync();
+        if (c_by_tma && first + BUFFERS < COUNT)
+          for (int i = first; i < first + BUFFERS; ++i) load_next_c(i, m0, n0);
+      }
     }
+  }
+
+  // `use` counts this warpgroup's tiles: the parity of `arrived`.
+  __device__ __forceinline__ void finish(float (&acc)[ROWS / kBoxRows][COLS / 2], int m0, int n0, int split,
+                                         uint32_t use) const {
+    if (paths.c_path == CPath::row) cp_async_wait<0>();  // the barrier before the first box makes all of the row visible
+    if (PLAIN || (paths.c_path < CPath::pieces && paths.d_path == DPath::tma)) finish_by_tma(acc, m0, n0, split, use);
+    else finish_by_hand(acc, m0, n0, split, use);
   }
 };
 
