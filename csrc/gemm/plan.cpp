@@ -47,8 +47,10 @@ constexpr double kMeasuredSms = 132;
 constexpr double kBytesPerMicrosecond = 4.1e6;
 constexpr double kReduce = 4.2;              // microseconds to finish one kernel, start the next and read what the first left
 constexpr double kEpilogue = 6;              // microseconds for a tile of 128x256, where an instance does not say
-constexpr double kPiecesOfD = 0.95, kPiecesOfC = 1.9;  // microseconds for 32 KB of a tile of halves that TMA cannot reach, ...
-constexpr double kPiecesOfFloats = 5.6;      // ... and for fp32, D and C alike: 8 to 15 for tiles at 1024x50257x768
+constexpr double kDByHand = 1.35, kCByHand = 1.4;  // microseconds for 32 KB of a tile that two warpgroups bring where TMA cannot, ...
+constexpr double kEndsOfRow = 64;            // ... a row of D's ends being as dear as so many columns, ...
+constexpr double kAlone = 2, kInTurns = 3;   // ... and how much longer it takes one warpgroup, and two that take turns
+constexpr double kMostlyEmpty = 0.85;        // of copy bandwidth, for less than 16 rows in larger tiles
 constexpr double kRelu = 0.4, kGated = 3.3;  // microseconds that an activation takes of a tile of 128x256
 constexpr double kLeaving = 0.3;             // microseconds after the last product for each box that a warpgroup fills at once, ...
 constexpr double kBoxesElsewhere = 4;        // ... and what other kernels' tiles of 128x256 count as
@@ -71,10 +73,11 @@ double bytes_of_c(const Problem& p) {
 double epilogue_by_tma(const Instance& instance, const Problem& p) {
   const bool full_c = p.c.data && p.c.row && p.c.col;
   const double bytes = size_of(p.d.dtype) + (full_c ? size_of(p.c.dtype) : 0);
-  const bool floats = p.d.dtype == DType::f32, c_by_tma = p.c.dtype == p.d.dtype && tma_loads(p.c, p.m, p.n);
-  const double pieces = (tma_stores(p.d, p.m, p.n) ? 0 : floats ? kPiecesOfFloats : kPiecesOfD) +
-                        (!full_c || c_by_tma ? 0 : floats ? kPiecesOfFloats : kPiecesOfC);
-  return instance.epilogue * bytes / 4 + pieces * instance.tile_m * instance.tile_n * size_of(p.d.dtype) / 32768;
+  const bool c_by_tma = p.c.dtype == p.d.dtype && tma_loads(p.c, p.m, p.n);
+  const double by_hand = (tma_stores(p.d, p.m, p.n) ? 0 : kDByHand * (1 + kEndsOfRow / instance.tile_n)) +
+                         (!full_c || c_by_tma ? 0 : kCByHand);
+  const double longer = instance.pingpong ? kInTurns : instance.threads > 256 ? 1 : kAlone;
+  return instance.epilogue * bytes / 4 + longer * by_hand * instance.tile_m * instance.tile_n * size_of(p.d.dtype) / 32768;
 }
 
 // One SM's time for `tiles` tiles, `product` and `epilogue` microseconds each. Warpgroups that take turns hide the shorter of the
@@ -107,7 +110,8 @@ double predict_product(const Kernel& kernel, const Instance& instance, const Pro
   const double bytes = (double(p.m) + double(p.n)) * p.k * size_of(p.a.dtype) +
                        double(p.m) * p.n * size_of(p.d.dtype) * splits + bytes_of_c(p);
   const bool overlaps = kernel.access == Access::aligned && starts_early(instance);
-  const double waiting = std::max(turns, bytes / kBytesPerMicrosecond);
+  const double rate_of_memory = kBytesPerMicrosecond * (p.m < 16 && instance.tile_m > 16 ? kMostlyEmpty : 1);
+  const double waiting = std::max(turns, bytes / rate_of_memory);
   const double leaving = kLeaving * (instance.boxes ? instance.boxes : kBoxesElsewhere * of_large_tile);
   return std::max(math, waiting) + kExposed * std::min(math, waiting) + leaving + kLaunch - (overlaps ? kOverlap : 0);
 }
