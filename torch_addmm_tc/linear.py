@@ -1,7 +1,6 @@
 """Layers of eager models on this package's ops: Linear, and swap_linears for the layers that a model already has."""
 
 import functools
-import math
 
 import torch
 from torch import nn
@@ -10,16 +9,22 @@ from torch_addmm_tc import routing
 from torch_addmm_tc.ops import addmm, mm
 
 
+def _sharding():
+    from torch_addmm_tc import sharding  # registers the ops' rules for DTensors: not before the first one comes
+
+    return sharding
+
+
 def _takes(x, weight, bias) -> bool:
-    """Whether the op computes a layer. DTensors are told how once the first one comes."""
+    """Whether the op computes a layer."""
     if not (type(x) in routing.PLAIN and type(weight) in routing.PLAIN):
         kinds = {type(x), type(weight)}
         if any(routing.is_dtensor_type(kind) for kind in kinds):
-            from torch_addmm_tc import sharding  # noqa: F401  (it registers the rules)
+            _sharding()
         elif any(routing.is_foreign_type(kind) for kind in kinds):
             return False
     kind = routing.device_kind(x)
-    if x.is_nested or x.dim() < 2 or kind is None:
+    if x.is_nested or x.ndim < 2 or kind is None:
         return False
     if torch.is_autocast_enabled(kind):  # torch casts the arguments, and keeps the casts of weights
         return False
@@ -28,12 +33,11 @@ def _takes(x, weight, bias) -> bool:
 
 def _product(x, weight, bias):
     """x (.., K) @ weight (K, N) + bias (N), or None where routing.py leaves it to torch."""
-    batch = x.shape[:-1]
-    rows = x if x.dim() == 2 else x.reshape(math.prod(batch), x.shape[-1])
+    rows = x if x.ndim == 2 else x.flatten(0, -2)
     if routing.refusal(rows, weight):
         return None
     result = mm(rows, weight) if bias is None else addmm(bias, rows, weight)
-    return result if x.dim() == 2 else result.view(*batch, weight.shape[1])
+    return result if x.ndim == 2 else result.view(*x.shape[:-1], weight.shape[1])
 
 
 class Linear(nn.Linear):
@@ -44,10 +48,8 @@ class Linear(nn.Linear):
         weight, bias = self.weight, self.bias
         result = None
         if _takes(input, weight, bias):
-            if routing.is_dtensor_type(type(weight)):
-                from torch_addmm_tc import sharding
-
-                result = sharding.linear(input, weight, bias, _product)
+            if type(weight) not in routing.PLAIN and routing.is_dtensor_type(type(weight)):
+                result = _sharding().linear(input, weight, bias, _product)
             if result is None:
                 result = _product(input, weight.t(), bias)
         return super().forward(input) if result is None else result
