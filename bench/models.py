@@ -1,12 +1,13 @@
 """Real networks with random weights, on torch's products and on this package's.
 
-    python -m bench.models [--json FILE] [--small] [--only TEXT] [--rounds N]     (needs transformers)
+    python -m bench.models [--json FILE] [--small] [--only TEXT] [--task TASK] [--rounds N]     (needs transformers)
 
 GPT-2 (its Conv1D layers, its head of 50257 tokens), a BERT encoder, Llama-style layers and a ViT, fp16 and bf16: prefill and,
 where the network writes text, decoding with a cache. Each way to run one is timed in turn, wall clock of a whole forward call,
 host and GPU: eager as it is, inside enabled(), with swap_linears, and compiled without and with compile_options(). Beside them
-stand the products' share of the GPU's time, the error against the same network in float32, and, for GPT-2, whether 64 greedy
-steps give torch's tokens. --small: tiny networks, for a machine without a GPU.
+stand how long of that the GPU works, the products' share of it, the error against the same network in float32, and, for GPT-2,
+whether 64 greedy steps give torch's tokens. A decoding step waits for the host, whose time varies more than kernels' does: the
+spread tells by how much. --small: tiny networks, for a machine without a GPU.
 """
 
 import argparse
@@ -113,8 +114,9 @@ def ways(model, *, compiled: bool) -> dict:
     return result
 
 
-def milliseconds(contenders, rounds) -> dict:
-    """Wall clock of a call, its GPU work included: the median of rounds in which the contenders take turns."""
+def milliseconds(contenders, rounds) -> tuple[dict, dict]:
+    """Wall clock of a call, its GPU work included, in rounds in which the contenders take turns: each one's median, and half
+    the distance of its quartiles over that."""
     samples = {name: [] for name in contenders}
     wait = torch.cuda.synchronize if DEVICE == "cuda" else lambda: None
     for warm in range(rounds + 3):
@@ -126,11 +128,15 @@ def milliseconds(contenders, rounds) -> dict:
                 wait()
             if warm >= 3:
                 samples[name].append(1e3 * (time.perf_counter() - begin))
-    return {name: statistics.median(times) for name, times in samples.items()}
+    quartiles = {name: statistics.quantiles(times) if rounds > 1 else times * 3 for name, times in samples.items()}
+    return (
+        {name: median for name, (_, median, _) in quartiles.items()},
+        {name: (high - low) / (2 * median) for name, (low, median, high) in quartiles.items()},
+    )
 
 
-def share_of_products(function, context) -> float:
-    """Of the time that the GPU (or, without one, the CPU) spends in a call."""
+def work(function, context) -> tuple[float, float]:
+    """Milliseconds that the GPU (or, without one, the CPU) works in a call, and the part of them that products take."""
     on_gpu = DEVICE == "cuda"
     activity = torch.profiler.ProfilerActivity
     with context(), torch.profiler.profile(activities=[activity.CPU] + [activity.CUDA] * on_gpu) as profile:
@@ -138,7 +144,8 @@ def share_of_products(function, context) -> float:
     events = profile.key_averages()
     total = sum(e.self_device_time_total if on_gpu else e.self_cpu_time_total for e in events)
     outermost = {"tc::addmm", "tc::mm"} & {e.key for e in events} or PRODUCTS
-    return sum(e.device_time_total if on_gpu else e.cpu_time_total for e in events if e.key in outermost) / total
+    products = sum(e.device_time_total if on_gpu else e.cpu_time_total for e in events if e.key in outermost)
+    return total / 1e3, products / total
 
 
 def relative_error(result, exact) -> float:
@@ -159,13 +166,15 @@ def greedy(model, context):
     return tokens, leads
 
 
-def measure(network, dtype, rounds, *, small):
+def measure(network, dtype, rounds, *, small, only=""):
     torch.manual_seed(0)
     exact = network.build().eval().requires_grad_(False).to(DEVICE)
     model = copy.deepcopy(exact).to(dtype)
     rows = []
     tasks = [("prefill", *batch) for batch in network.batches] + [("decode", n, 16 if small else 512) for n in network.decodes]
     for kind, sequences, tokens in tasks:
+        if only not in kind:
+            continue
         row = {"network": network.name, "dtype": str(dtype).removeprefix("torch."), "task": kind, "batch": [sequences, tokens]}
         arguments = prefill(network, sequences, tokens)
         torch._dynamo.reset()
@@ -174,15 +183,17 @@ def measure(network, dtype, rounds, *, small):
             function = call(variant, arguments) if kind == "prefill" else decode(variant, sequences, tokens)
             contenders[name] = function, context
         more = 4 if kind == "decode" else 1  # the host's time, which it waits for, varies more
-        row["milliseconds"] = milliseconds(contenders, more * rounds)
-        row["share of products"] = {name: share_of_products(*contenders[name]) for name in ("torch", "enabled()")}
+        row["milliseconds"], row["spread"] = milliseconds(contenders, more * rounds)
+        works = {name: work(*contenders[name]) for name in ("torch", "enabled()")}
+        row["milliseconds of work"] = {name: total for name, (total, _) in works.items()}
+        row["share of products"] = {name: share for name, (_, share) in works.items()}
         if kind == "prefill":
             expected, row["error against float32"] = call(exact, arguments)(), {}
             for name, (function, context) in contenders.items():
                 with context():
                     row["error against float32"][name] = relative_error(function(), expected)
         rows.append(row)
-    if network.name == "GPT-2":
+    if network.name == "GPT-2" and rows:
         theirs, leads = greedy(model, nullcontext)
         ours, _ = greedy(model, lambda: tc.enabled(DEVICE))
         same = next((i for i, (x, y) in enumerate(zip(ours, theirs, strict=True)) if x != y), GREEDY_STEPS)
@@ -193,13 +204,15 @@ def measure(network, dtype, rounds, *, small):
 
 
 def table(result) -> str:
-    lines = [
-        "| network | task | dtype | " + " | ".join(names := list(result["rows"][0]["milliseconds"])) + " | products | error |"
-    ]
-    lines.append("|---" * (len(names) + 5) + "|")
+    names = max((list(row["milliseconds"]) for row in result["rows"]), key=len)
+    lines = ["| network | task | dtype | " + " | ".join(names) + " | GPU | products | error |"]
+    lines.append("|---" * (len(names) + 6) + "|")
     for row in result["rows"]:
         times, errors = row["milliseconds"], row.get("error against float32", {})
-        cells = [f"{times[n]:.2f} ms ({times['torch'] / times[n]:.2f}x)" if n in times else "" for n in names]
+        cells = [
+            f"{times[n]:.2f} ms ±{row['spread'][n]:.0%} ({times['torch'] / times[n]:.2f}x)" if n in times else "" for n in names
+        ]
+        cells.append("{torch:.2f} to {enabled():.2f} ms".format_map(row["milliseconds of work"]))
         share = f"{row['share of products']['torch']:.0%} to {row['share of products']['enabled()']:.0%}"
         error = f"{errors['enabled()']:.1e}, torch {errors['torch']:.1e}" if errors else ""
         batch = "x".join(map(str, row["batch"]))
@@ -214,6 +227,7 @@ def main():
     parser.add_argument("--json", type=Path, help="write the figures here, and the table beside it as .md")
     parser.add_argument("--small", action="store_true", help="tiny networks")
     parser.add_argument("--only", default="", help="only networks whose name contains this")
+    parser.add_argument("--task", default="", choices=("", "prefill", "decode"), help="only these tasks; both by default")
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
     chosen = [network for network in networks(options.small) if options.only in network.name]
@@ -223,7 +237,7 @@ def main():
     with torch.inference_mode():
         for network in track(chosen, "models"):
             for dtype in (torch.float16, torch.bfloat16):
-                result["rows"] += measure(network, dtype, options.rounds, small=options.small)
+                result["rows"] += measure(network, dtype, options.rounds, small=options.small, only=options.task)
                 if options.json:
                     options.json.write_text(json.dumps(result, indent=1) + "\n")
     text = table(result)

@@ -25,7 +25,9 @@ def test_models(tmp_path):
     run("bench.models", "--small", "--only", "GPT-2", "--rounds", "1", "--json", str(tmp_path / "models.json"))
     rows = json.loads((tmp_path / "models.json").read_text())["rows"]
     assert [row["task"] for row in rows] == ["prefill", "decode", "decode"] * 2
-    assert all(ms > 0 for row in rows for ms in row["milliseconds"].values())
+    for row in rows:
+        assert all(ms > 0 for ms in row["milliseconds"].values()) and all(ms > 0 for ms in row["milliseconds of work"].values())
+        assert row["spread"].keys() == row["milliseconds"].keys() and all(0 < x <= 1 for x in row["share of products"].values())
     assert len(rows[0]["error against float32"]) == 5 and rows[0]["greedy steps alike"] > 0
 
 

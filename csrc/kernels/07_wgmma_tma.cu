@@ -30,7 +30,7 @@ struct Operands {
 };
 
 // D is the result's type where the epilogue is plain (TmaPaths), or void: the kernel then finds out what it has to do. The code for
-// all of that is 350 KB, and what runs of it lies scattered, to be fetched anew for each tile: 16384x4096x128 with a bias took 52.4
+// all of that is 310 KB, and what runs of it lies scattered, to be fetched anew for each tile: 16384x4096x128 with a bias took 52.4
 // microseconds on an H200, 46.3 with a kernel of its own (bench/results/h200-tried.md).
 template <int I, typename T, typename D, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) void wgmma_tma(
