@@ -123,13 +123,23 @@ def test_in_place_accumulation(kernel, m, n, k):
     assert expected.error(case.run(kernel, (c, a, b), c)) <= 1
 
 
+WALKS = (
+    Case(5000, 5000, 40),  # for wgmma_tma: C and D by TMA
+    Case(5000, 5001, 33),  # in pieces
+    Case(5000, 5001, 33, self_dtype=torch.float32, out_dtype=torch.float32),  # by element
+    Case(5000, 5001, 40, c="row_pitched"),  # C by TMA, D in pieces
+    Case(5000, 5001, 40, broadcast="(N)"),  # one row of C, D in pieces
+    Case(5000, 5000, 40, c="col"),  # C by element, D by TMA
+)
+
+
+@pytest.mark.parametrize("case", WALKS, ids=str)
 @pytest.mark.parametrize("kernel", INSTANCES)
-def test_wide_tile_walk(kernel):
+def test_wide_tile_walk(kernel, case):
     """More tiles than the GPU holds at once, so that persistent blocks take several."""
-    case = Case(5000, 5001, 33)
     args = case.inputs("cuda")
-    out = torch.full((case.m, case.n), math.nan, dtype=case.dtype, device="cuda")
-    assert reference(*args, **case.scalars).error(case.run(kernel, args, out)) <= 1
+    out = torch.full((case.m, case.n), math.nan, dtype=case.out_dtype or case.dtype, device="cuda")
+    assert case.reference(args).error(case.run(kernel, args, out)) <= 1
 
 
 def test_a_kernel_without_an_index_lets_the_planner_pick_its_instance():

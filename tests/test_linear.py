@@ -177,3 +177,17 @@ def test_compiled_layers_hold_the_op(device):
     assert targets.count(torch.ops.tc.addmm.default) == 2 and targets.count(torch.ops.tc.mm.default) == 1
     torch._dynamo.reset()
     assert close(torch.compile(layers, fullgraph=True)(x), layers(x))
+
+
+def test_what_is_no_tensor_and_biases_of_other_shapes_are_torchs(device, calls):
+    layer, x = tc.Linear(8, 6, device=device).requires_grad_(False), torch.randn(2, 3, 8, device=device)
+    with pytest.raises(TypeError):
+        layer([1.0] * 8)
+    plain = nn.Linear(8, 6, device=device).requires_grad_(False)
+    plain.load_state_dict(layer.state_dict())
+    for shape in ((3, 6), (2, 3, 6)):
+        layer.bias = plain.bias = nn.Parameter(torch.randn(shape, device=device), requires_grad=False)
+        assert torch.equal(layer(x), plain(x))
+    del layer.bias
+    layer.bias = torch.randn(6).as_subclass(Quantized)
+    assert layer(x) == "its own" and calls == []

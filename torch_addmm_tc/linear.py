@@ -17,8 +17,8 @@ def _sharding():
 
 def _takes(x, weight, bias) -> bool:
     """Whether the op computes a layer."""
-    if not (type(x) in routing.PLAIN and type(weight) in routing.PLAIN):
-        kinds = {type(x), type(weight)}
+    if not (type(x) in routing.PLAIN and type(weight) in routing.PLAIN and (bias is None or type(bias) in routing.PLAIN)):
+        kinds = {type(t) for t in (x, weight, bias) if t is not None}
         if any(routing.is_dtensor_type(kind) for kind in kinds):
             _sharding()
         elif any(routing.is_foreign_type(kind) for kind in kinds):
@@ -28,7 +28,7 @@ def _takes(x, weight, bias) -> bool:
         return False
     if torch.is_autocast_enabled(kind):  # torch casts the arguments, and keeps the casts of weights
         return False
-    return not routing.is_differentiated(x, weight, bias) and (bias is None or bias.dtype == x.dtype)
+    return not routing.is_differentiated(x, weight, bias) and (bias is None or (bias.ndim == 1 and bias.dtype == x.dtype))
 
 
 def _product(x, weight, bias):

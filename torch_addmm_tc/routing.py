@@ -52,8 +52,9 @@ def is_dtensor_type(kind) -> bool:
 
 
 def is_foreign_type(kind) -> bool:
-    """Whether a class of tensors has an arithmetic of its own, quantized say: products of those are not this package's.
-    torch's own tracing tensors have none."""
+    """Whether a class is none of tensors, or of tensors with an arithmetic of their own, quantized say: their products are not
+    this package's. torch's own tracing tensors have none."""
     if kind in PLAIN:
         return False
-    return kind.__torch_function__ is not torch._C._disabled_torch_function_impl or hasattr(kind, "__tensor_flatten__")
+    function = getattr(kind, "__torch_function__", None)
+    return function is not torch._C._disabled_torch_function_impl or hasattr(kind, "__tensor_flatten__")

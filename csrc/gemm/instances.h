@@ -83,7 +83,7 @@ inline constexpr Instance kWgmmaTma[] = {
     wgmma_tma_instance(64, 64, 10, 1, 1, false, 376.f, 0.9f),
 };
 
-// A warp takes 32 of K at a time, and a block's warps tile_k together.
+// A warp multiplies 32 of K at a time, and a block's warps tile_k together.
 inline constexpr Instance kMmaSkinny[] = {
     // tile_m, tile_n, tile_k, stages, threads, smem, blocks per SM, TFLOP/s, epilogue
     {16, 32, 256, 6, 256, 116 * 1024, 1, 66.f, 0.6f},  // unused shared memory, which keeps other blocks off its SM

@@ -73,9 +73,9 @@ double bytes_of_c(const Problem& p) {
 double epilogue_by_tma(const Instance& instance, const Problem& p) {
   const bool full_c = p.c.data && p.c.row && p.c.col;
   const double bytes = size_of(p.d.dtype) + (full_c ? size_of(p.c.dtype) : 0);
-  const bool c_by_tma = p.c.dtype == p.d.dtype && tma_loads(p.c, p.m, p.n);
+  const bool c_by_tma = p.c.dtype == p.d.dtype && tma_loads(p.c, p.m, p.n), row_of_c = p.c.row == 0 && tma_loads(p.c, 1, p.n);
   const double by_hand = (tma_stores(p.d, p.m, p.n) ? 0 : kDByHand * (1 + kEndsOfRow / instance.tile_n)) +
-                         (!full_c || c_by_tma ? 0 : kCByHand);
+                         (!p.c.data || c_by_tma || row_of_c ? 0 : kCByHand);
   const double longer = instance.pingpong ? kInTurns : instance.threads > 256 ? 1 : kAlone;
   return instance.epilogue * bytes / 4 + longer * by_hand * instance.tile_m * instance.tile_n * size_of(p.d.dtype) / 32768;
 }

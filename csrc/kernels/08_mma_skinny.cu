@@ -49,7 +49,7 @@ template <int I, typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm) void mma_skinny(
     const Problem p, const Wide wide, const Schedule schedule) {
   constexpr int BLK_M = kMmaSkinny[I].tile_m, BLK_N = kMmaSkinny[I].tile_n, STAGES = kMmaSkinny[I].stages;
-  constexpr int THREADS = kMmaSkinny[I].threads, WARPS = THREADS / 32, CHUNK = 32;  // of K, to a warp at a time
+  constexpr int THREADS = kMmaSkinny[I].threads, WARPS = THREADS / 32, CHUNK = 32;  // of K, multiplied by a warp at a time
   constexpr int MMAS_N = BLK_N / 8, W = BLK_N / 8;  // W: columns of a lane where B lies contiguous along N
   constexpr int LINES = B_K_CONTIGUOUS ? MMAS_N : 8, WORDS = B_K_CONTIGUOUS ? 4 : W / 2;  // of B that a lane loads of a chunk
   static_assert(BLK_M == 16 && kMmaSkinny[I].tile_k == WARPS * CHUNK && BLK_M * BLK_N % (2 * THREADS) == 0);
@@ -154,7 +154,7 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
         if (chunk + ahead(s) + STAGES * WARPS < whole) load(s, chunk + ahead(s) + STAGES * WARPS);
       }
     }
-    if (first < end && whole < end && (end - 1 - first) % WARPS == warp) {
+    if (first < end && whole < end && warp == WARPS - 1) {  // which has no more to do than the others
       load_cut(0, end - 1);
       multiply(0);
     }

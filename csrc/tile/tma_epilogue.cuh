@@ -12,7 +12,7 @@ namespace tc {
 
 constexpr int kBoxRows = 64;  // of C and D: those of one wgmma
 
-// How a kernel reaches C and D: by TMA where it can; in 16-byte pieces where rows are contiguous but begin anywhere;
+// How a kernel reaches C and D: by TMA where it can; in 16-byte pieces where rows of halves are contiguous but begin anywhere;
 // otherwise element by element, side by side. row: one row for all, as a 1-D bias is, by cp.async.
 enum class CPath : uint8_t { none, tma, row, pieces, elements };
 enum class DPath : uint8_t { tma, pieces, elements };
@@ -67,8 +67,8 @@ template <typename T, typename D, int ROWS, int COLS, int MOST_BUFFERS, bool PLA
 struct TmaEpilogue {
   static constexpr int WIDTH = kBoxBytes / int(sizeof(D)), PER_BLOCK = COLS / WIDTH, COUNT = ROWS / kBoxRows * PER_BLOCK;
   static constexpr int BUFFERS = COUNT < MOST_BUFFERS ? COUNT : MOST_BUFFERS, BOX_BYTES = kBoxRows * kBoxBytes;
-  static constexpr bool HALVES = sizeof(D) == 2;
-  static constexpr int OWN_ROWS = kBoxRows / 4;  // of a box, whose sums a warp holds: what it copies itself, no other warp waits for
+  static constexpr bool HALVES = sizeof(D) == 2;  // fp32 has no pieces, and needs no code for them
+  static constexpr int OWN_ROWS = kBoxRows / 4;  // of a box: those whose sums one warp holds, and which it copies itself
   static_assert(COUNT % BUFFERS == 0 && BUFFERS <= 4);
 
   const Problem& p;
@@ -324,8 +324,8 @@ struct TmaEpilogue {
   }
 
   // Where C or D goes through registers: as many boxes at a time as there are buffers, in a loop, because copies unrolled for each
-  // box did not fit the instruction cache (1024x50257x768 in fp32 on an H200: 909 microseconds, 360 like this). A warp copies the
-  // rows whose sums it holds, so that it waits for others only where TMA is next.
+  // box do not fit the instruction cache (1024x50257x768 with an fp32 C and D on an H200: 639 microseconds, 356 like this). A warp
+  // copies the rows whose sums it holds, so that within a tile it waits for others only where TMA is next.
   __device__ __forceinline__ void finish_by_hand(float (&acc)[ROWS / kBoxRows][COLS / 2], int m0, int n0, int split,
                                                  uint32_t use) const {
     constexpr int ACROSS = BUFFERS < PER_BLOCK ? BUFFERS : PER_BLOCK;  // boxes side by side
@@ -370,7 +370,9 @@ struct TmaEpilogue {
         else copy_d(i, row_of(i), col_of(i), split);
       }
       __syncwarp();
-      if (c_by_tma || first + BUFFERS == COUNT) {  // C's next boxes, or the next tile's row, take their place
+      // Before C's next boxes, or the next tile's boxes or row, take these ones' place. It also keeps the warps within a tile of each
+      // other, which the warpgroups' turns rely on: one thread takes them for all.
+      if (c_by_tma || first + BUFFERS == COUNT) {
         fence_before_tma();
         sync();
         if (c_by_tma && first + BUFFERS < COUNT)
