@@ -73,9 +73,8 @@ double bytes_of_c(const Problem& p) {
 double epilogue_by_tma(const Instance& instance, const Problem& p) {
   const bool full_c = p.c.data && p.c.row && p.c.col;
   const double bytes = size_of(p.d.dtype) + (full_c ? size_of(p.c.dtype) : 0);
-  const bool c_by_tma = p.c.dtype == p.d.dtype && tma_loads(p.c, p.m, p.n), row_of_c = p.c.row == 0 && tma_loads(p.c, 1, p.n);
-  const double by_hand = (tma_stores(p.d, p.m, p.n) ? 0 : kDByHand * (1 + kEndsOfRow / instance.tile_n)) +
-                         (!p.c.data || c_by_tma || row_of_c ? 0 : kCByHand);
+  const double by_hand = (d_path_of(p) == DPath::tma ? 0 : kDByHand * (1 + kEndsOfRow / instance.tile_n)) +
+                         (c_path_of(p) < CPath::pieces ? 0 : kCByHand);
   const double longer = instance.pingpong ? kInTurns : instance.threads > 256 ? 1 : kAlone;
   return instance.epilogue * bytes / 4 + longer * by_hand * instance.tile_m * instance.tile_n * size_of(p.d.dtype) / 32768;
 }
@@ -110,8 +109,8 @@ double predict_product(const Kernel& kernel, const Instance& instance, const Pro
   const double bytes = (double(p.m) + double(p.n)) * p.k * size_of(p.a.dtype) +
                        double(p.m) * p.n * size_of(p.d.dtype) * splits + bytes_of_c(p);
   const bool overlaps = kernel.access == Access::aligned && starts_early(instance);
-  const double rate_of_memory = kBytesPerMicrosecond * (p.m < 16 && instance.tile_m > 16 ? kMostlyEmpty : 1);
-  const double waiting = std::max(turns, bytes / rate_of_memory);
+  const double bandwidth = kBytesPerMicrosecond * (p.m < 16 && instance.tile_m > 16 ? kMostlyEmpty : 1);
+  const double waiting = std::max(turns, bytes / bandwidth);
   const double leaving = kLeaving * (instance.boxes ? instance.boxes : kBoxesElsewhere * of_large_tile);
   return std::max(math, waiting) + kExposed * std::min(math, waiting) + leaving + kLaunch - (overlaps ? kOverlap : 0);
 }

@@ -120,6 +120,23 @@ inline bool tma_stores(const Matrix& x, int64_t rows, int64_t cols) {
   return tma_loads(x, rows, cols) && cols * size_of(x.dtype) % 16 == 0;
 }
 
+// How a kernel with TMA reaches C and D: by it where it can; in 16-byte pieces where rows of halves are contiguous but begin
+// anywhere; otherwise element by element, side by side. row: one row for all, as a 1-D bias is, by cp.async.
+enum class CPath : uint8_t { none, tma, row, pieces, elements };
+enum class DPath : uint8_t { tma, pieces, elements };
+
+inline CPath c_path_of(const Problem& p) {
+  const bool rows_of_d = order_of(p.c) == Order::row_major && p.c.dtype == p.d.dtype;
+  if (!p.c.data) return CPath::none;
+  if (rows_of_d && tma_loads(p.c, p.m, p.n)) return CPath::tma;
+  if (p.c.row == 0 && tma_loads(p.c, 1, p.n)) return CPath::row;  // cp.async wants the same alignment
+  return rows_of_d && size_of(p.c.dtype) == 2 ? CPath::pieces : CPath::elements;
+}
+inline DPath d_path_of(const Problem& p) {
+  if (tma_stores(p.d, p.m, p.n)) return DPath::tma;
+  return order_of(p.d) == Order::row_major && size_of(p.d.dtype) == 2 ? DPath::pieces : DPath::elements;
+}
+
 // What a launcher reports; op_cuda.cpp turns it into an exception.
 struct Status {
   int cuda_error = 0;      // a cudaError_t

@@ -26,8 +26,8 @@ constexpr bool kOverlaps = starts_early(kMmaSkinny[I]);
 
 // N consecutive 32-bit words, read once: they leave no trace in L1. 16 bytes are of a line along K, of which L2 is to fetch 128 at
 // once (1x4096x4096 on an H200: 11.9 microseconds, 11.2 like this; where the words are 8 bytes along N, and another block reads
-// the line's rest, 11.7 and 12.8). Not .nc, which wants memory that nothing wrote since the kernel
-// started: this one may start before the kernel that wrote its operands has ended.
+// the line's rest, 11.7 and 12.8). Not .nc, which wants memory that nothing wrote since the kernel started: this one may start before
+// the kernel that wrote its operands has ended.
 template <int N>
 __device__ __forceinline__ void load_words(uint32_t (&x)[N], const void* from) {
   static_assert(N == 2 || N == 4);

@@ -12,11 +12,6 @@ namespace tc {
 
 constexpr int kBoxRows = 64;  // of C and D: those of one wgmma
 
-// How a kernel reaches C and D: by TMA where it can; in 16-byte pieces where rows of halves are contiguous but begin anywhere;
-// otherwise element by element, side by side. row: one row for all, as a 1-D bias is, by cp.async.
-enum class CPath : uint8_t { none, tma, row, pieces, elements };
-enum class DPath : uint8_t { tma, pieces, elements };
-
 struct TmaPaths {
   CUtensorMap c, d;
   CPath c_path;
@@ -30,13 +25,8 @@ struct TmaPaths {
 
 // D has `splits` layers of (M, N).
 inline Status make_tma_paths(TmaPaths& paths, const Problem& p, int splits) {
-  const auto rows_of_d = [&](const Matrix& x) { return order_of(x) == Order::row_major && x.dtype == p.d.dtype; };
-  paths.c_path = !p.c.data                                    ? CPath::none
-                 : rows_of_d(p.c) && tma_loads(p.c, p.m, p.n) ? CPath::tma
-                 : p.c.row == 0 && tma_loads(p.c, 1, p.n)     ? CPath::row  // cp.async wants the same alignment
-                 : rows_of_d(p.c) && size_of(p.d.dtype) == 2 ? CPath::pieces
-                                                              : CPath::elements;
-  paths.d_path = tma_stores(p.d, p.m, p.n) ? DPath::tma : rows_of_d(p.d) && size_of(p.d.dtype) == 2 ? DPath::pieces : DPath::elements;
+  paths.c_path = c_path_of(p);
+  paths.d_path = d_path_of(p);
   if (paths.c_path == CPath::tma) {
     const Status status = make_tensor_map(paths.c, p.c.data, p.c.dtype, p.m, p.n, p.c.row, kBoxRows);
     if (!status.ok()) return status;
@@ -79,6 +69,7 @@ struct TmaEpilogue {
   const int name;          // of the warpgroup's named barrier
   const int thread;        // of the warpgroup
 
+  __device__ int own_row() const { return thread / 32 * OWN_ROWS; }  // of a box: the first of them
   __device__ bool c_is_fp32() const { return sizeof(T) == 4 || (sizeof(D) == 4 && p.c.dtype == DType::f32); }
   __device__ uint32_t box(int i) const { return smem_address(boxes) + i % BUFFERS * BOX_BYTES; }
   __device__ void sync() const { named_barrier<128>(name); }
@@ -137,7 +128,7 @@ struct TmaEpilogue {
   __device__ __forceinline__ void copy_c_pieces(int i, int m, int n) const {
     constexpr int BATCH = OWN_ROWS / 4;  // of a lane, four lines apart
     const uintptr_t begin = reinterpret_cast<uintptr_t>(p.c.data), end = begin + ((p.m - 1) * p.c.row + p.n) * sizeof(D);
-    const int first = thread / 32 * OWN_ROWS + thread % 32 / 8;
+    const int first = own_row() + thread % 32 / 8;
     const int count = max(0, min(16, int(min(int64_t(WIDTH), p.n - n)) * int(sizeof(D)) - thread % 8 * 16));
     const auto from = [&](int r) { return begin + ((m + first + r * 4) * p.c.row + n) * sizeof(D) + thread % 8 * 16; };
     ShiftedChunk chunk[BATCH];
@@ -162,7 +153,7 @@ struct TmaEpilogue {
     D* const d = static_cast<D*>(p.d.data) + split * p.m * p.n + m * p.d.row + n;
     const int rows = int(min(int64_t(kBoxRows), p.m - m)), cols = int(min(int64_t(ACROSS * WIDTH), p.n - n));
     const auto before = [](const D* line) { return int(-(reinterpret_cast<uintptr_t>(line) / sizeof(D)) % W); };
-    const int lane = thread % 32, own = thread / 32 * OWN_ROWS, end = min(own + OWN_ROWS, rows);
+    const int lane = thread % 32, own = own_row(), end = min(own + OWN_ROWS, rows);
     const int x = lane % LANES, next = min(x + 1, CHUNKS - 1);
 #pragma unroll 2
     for (int line = own + lane / LANES; line < end; line += 32 / LANES) {
@@ -193,7 +184,7 @@ struct TmaEpilogue {
     const C* const c = static_cast<const C*>(p.c.data);
     const int64_t rows = p.m - 1, cols = p.n - 1;
 #pragma unroll 1
-    for (int first = thread / 32 * OWN_ROWS, end = first + OWN_ROWS; first < end; first += BATCH) {
+    for (int first = own_row(), end = first + OWN_ROWS; first < end; first += BATCH) {
       C values[BATCH][ACROSS];
 #pragma unroll
       for (int r = 0; r < BATCH; ++r)
@@ -211,9 +202,8 @@ struct TmaEpilogue {
   __device__ __forceinline__ void copy_d(int i, int m, int n, int split) const {
     D* const d = static_cast<D*>(p.d.data) + split * p.m * p.n + m * p.d.row + n * p.d.col;
     const int rows = int(min(int64_t(kBoxRows), p.m - m)), cols = int(min(int64_t(WIDTH), p.n - n));
-    const int own = thread / 32 * OWN_ROWS;
 #pragma unroll 4
-    for (int row = own; row < min(own + OWN_ROWS, rows); ++row)
+    for (int row = own_row(); row < min(own_row() + OWN_ROWS, rows); ++row)
 #pragma unroll
       for (int col = thread % 32; col < WIDTH; col += 32)
         if (col < cols) d[row * p.d.row + col * p.d.col] = *element(i, row, col);
@@ -364,9 +354,10 @@ struct TmaEpilogue {
         continue;
       }
       __syncwarp();
+      const bool in_pieces = HALVES && paths.d_path == DPath::pieces;
 #pragma unroll 1
-      for (int i = first; i < first + BUFFERS; i += HALVES && paths.d_path == DPath::pieces ? ACROSS : 1) {
-        if (HALVES && paths.d_path == DPath::pieces) copy_d_pieces<ACROSS>(i, row_of(i), col_of(i), split);
+      for (int i = first; i < first + BUFFERS; i += in_pieces ? ACROSS : 1) {
+        if (in_pieces) copy_d_pieces<ACROSS>(i, row_of(i), col_of(i), split);
         else copy_d(i, row_of(i), col_of(i), split);
       }
       __syncwarp();
