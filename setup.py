@@ -27,6 +27,7 @@ CUDA_SOURCES = [
     "csrc/kernels/06_mma_swizzle.cu",
     "csrc/kernels/07_wgmma_tma.cu",
     "csrc/kernels/08_mma_skinny.cu",
+    "csrc/kernels/09_wgmma_cluster.cu",
 ]
 
 # Ampere machine code, PTX from which the driver compiles for every later GPU, and Hopper with its own instructions.
@@ -114,7 +115,7 @@ def extension():
         macros += [("TC_WITH_CUDA", None), ("USE_CUDA", None)]
         if "9.0a" not in os.environ["TORCH_CUDA_ARCH_LIST"]:
             macros += [("TC_WITHOUT_HOPPER", None)]
-            print("torch_addmm_tc: TORCH_CUDA_ARCH_LIST has no 9.0a, so this build has no wgmma_tma kernel.", file=sys.stderr)
+            print("torch_addmm_tc: TORCH_CUDA_ARCH_LIST has no 9.0a, so this build has no kernels for wgmma.", file=sys.stderr)
         flags["nvcc"] = ["-O3", "-std=c++17"]
         link["libraries"] += ["torch_cuda"]
         link["library_dirs"] += [str(cudart_folder(toolkit, major))]

@@ -41,7 +41,7 @@ py::list list_kernels() {
     for (int i = 0; i < kernel.num_instances; ++i) instances.append(describe(kernel.instances[i]));
     result.append(py::dict("name"_a = kernel.name, "idea"_a = kernel.idea, "min_sm"_a = kernel.min_sm,
                            "operands"_a = operands, "contiguous_operands"_a = kernel.access == Access::contiguous,
-                           "split_k"_a = kernel.split_k,
+                           "split_k"_a = kernel.split_k != SplitK::none,
                            "instances"_a = instances, "compiled"_a = kernel.launch != nullptr));
   }
   return result;

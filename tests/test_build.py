@@ -63,6 +63,7 @@ def test_kernels_compile_without_torch_local_memory_or_serialised_wgmma(cubin, k
         for architecture in ARCHITECTURES
     ]
     + [("07_wgmma_tma", ARCHITECTURES[1], ("HGMMA", "UTMALDG", "UTMASTG"))]
+    + [("09_wgmma_cluster", ARCHITECTURES[1], ("HGMMA", "UTMALDG", r"UCGABAR_\w+", r"LD\.E\.128"))]
     + [("08_mma_skinny", architecture, (r"LDG[\w.]*", r"HMMA\.16816\.F32")) for architecture in ARCHITECTURES],
 )
 def test_every_function_uses_the_instructions_it_is_about(cubin, name, architecture, instructions):

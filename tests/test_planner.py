@@ -1,5 +1,7 @@
 """The planner, without a GPU: what may run, what is picked, and the reasons given."""
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given
@@ -83,7 +85,38 @@ def test_a_long_k_is_split_when_tiles_are_few():
     assert max(c.splits for c in split) > 1
     for c in split:
         assert c.workspace_bytes == (c.splits * 128 * 128 * 4 if c.splits > 1 else 0)
-    assert all(c.splits == 1 for c in plan(Case(4096, 4096, 4096)).candidates)
+    assert all(c.splits == 1 for c in plan(Case(4096, 4096, 4096)).candidates if c.kernel != "wgmma_cluster")
+
+
+@pytest.mark.parametrize("m, n, k", [(64, 64, 100000), (40, 4096, 4096), (128, 4096, 14336), (5000, 5000, 64), (8, 8, 0)])
+def test_a_cluster_shares_k_without_workspace(m, n, k):
+    """Two blocks at least, four at most, and more than two only where all clusters run at once."""
+    for c in plan(Case(m, n, k)).candidates:
+        if c.kernel == "wgmma_cluster":
+            tiles = -(-m // c.instance["tile_m"]) * -(-n // c.instance["tile_n"])
+            assert 2 <= c.splits <= 4 and c.workspace_bytes == 0
+            assert c.splits == 2 or tiles * c.splits <= 0.9 * H200.num_sms
+
+
+@pytest.mark.parametrize("dtype", (torch.float16, torch.float32), ids=str)
+@pytest.mark.parametrize("c", ("(N)", None))
+def test_clusters_are_for_one_wave(dtype, c):
+    """A block has a single tile: many of them would each wait for memory, and for each other, anew."""
+    sizes = (17, 64, 100, 128, 200, 256, 1000, 1024, 4097, 16384)
+    for m, n, k in itertools.product(sizes, (*sizes, 50257), (64, 128, 512, 1024, 4096)):
+        make = lambda *shape: torch.empty(shape, dtype=torch.float16, device="meta")  # noqa: E731
+        self = make(n) if c else torch.empty(m, n, dtype=dtype, device="meta")
+        if c:
+            self = self.to(dtype)
+        pick = tc.plan(self, make(m, k), make(n, k).t(), out_dtype=dtype, gpu=H200).candidates[0]
+        if pick.kernel == "wgmma_cluster":
+            tiles = -(-m // pick.instance["tile_m"]) * -(-n // pick.instance["tile_n"])
+            assert tiles * pick.splits <= H200.num_sms, (m, n, k)
+
+
+def test_products_between_few_and_many_rows_go_to_clusters():
+    for m, n, k in ((17, 4096, 4096), (64, 4096, 4096), (128, 4096, 14336), (32, 768, 3072)):
+        assert plan(Case(m, n, k, b="col", broadcast="(N)")).kernel == "wgmma_cluster"
 
 
 def test_tf32_is_repacked_only_where_k_is_not_contiguous():
@@ -123,12 +156,12 @@ def test_hopper_alone_has_wgmma():
     for gpu, reason in ((AMPERE, "the GPU is too old for it"), (BLACKWELL, "the GPU no longer has its instructions")):
         result = plan(case, gpu)
         assert result.kernel == "mma_swizzle"
-        assert {c.rejection for c in result.candidates if c.kernel == "wgmma_tma"} == {reason}
+        assert {c.rejection for c in result.candidates if c.kernel.startswith("wgmma")} == {reason}
 
 
 def test_shared_memory_limits_the_instances():
     small = tc.Gpu(sm=86, num_sms=28, smem_per_block=64 * 1024)
-    candidates = [c for c in plan(Case(256, 256, 256), small).candidates if c.kernel != "wgmma_tma"]
+    candidates = [c for c in plan(Case(256, 256, 256), small).candidates if not c.kernel.startswith("wgmma")]
     fits = {c.instance["smem_bytes"] <= 64 * 1024: c.rejection for c in candidates}
     assert fits == {True: None, False: "its tiles do not fit the GPU's shared memory"}
 
@@ -165,7 +198,7 @@ def test_tiles_whose_coordinates_overflow_are_refused():
     make = lambda *shape: torch.empty(shape, dtype=torch.float16, device="meta")  # noqa: E731
     for n, fits in ((2**31 - 256, True), (2**31 - 255, False)):
         candidates = tc.plan(make(), make(2, 1), make(1, n), gpu=H200).candidates
-        assert {c.rejection is None for c in candidates if c.kernel == "wgmma_tma"} == {fits}
+        assert {c.rejection is None for c in candidates if c.kernel.startswith("wgmma")} == {fits}
         assert any(c.rejection is None for c in candidates)
 
 

@@ -197,7 +197,7 @@ def facts(problem: Problem, best: Candidate, gpu: Gpu):
     yield "per block", f"at most {fit.registers} registers per thread, {instance['smem_bytes']} bytes of dynamic shared memory"
     gigaflops, megabytes, intensity = work.flops / 1e9, work.bytes / 1e6, work.flops / work.bytes
     yield "work", f"{gigaflops:.4g} GFLOP, {megabytes:.4g} MB if each matrix moves once: {intensity:.4g} FLOP/byte"
-    unit, rate = {"simt": FP32, "wgmma_tma": WGMMA}.get(best.kernel, MMA)
+    unit, rate = {"simt": FP32, "wgmma_tma": WGMMA, "wgmma_cluster": WGMMA}.get(best.kernel, MMA)
     arithmetic_us = work.flops / rate * 1e6
     yield "arithmetic", f"{arithmetic_us:.4g} us at an H200's {rate / 1e12:.0f} TFLOP/s of {unit}"
     yield "memory", f"{work.memory_us:.4g} us at an H200's {BYTES_PER_SECOND / 1e12:.1f} TB/s"

@@ -23,7 +23,7 @@ Status execute(const Problem& problem, const Verdict& verdict, const Device& dev
     if (!status.ok()) return status;
     p.b = transpose(b);
   }
-  if (verdict.splits == 1) return verdict.kernel->launch({p, *verdict.instance, device, 1, stream});
+  if (verdict.layers() == 1) return verdict.kernel->launch({p, *verdict.instance, device, verdict.splits, stream});
 
   const Problem parts = partial_products(p, base + offsets.partials);
   const Status status = verdict.kernel->launch({parts, *verdict.instance, device, verdict.splits, stream});

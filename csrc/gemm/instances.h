@@ -83,10 +83,21 @@ inline constexpr Instance kWgmmaTma[] = {
     wgmma_tma_instance(64, 64, 10, 1, 1, false, 376.f, 0.9f),
 };
 
+// A warpgroup to 64 rows, and a warp that copies. Stages as above, which the sums follow.
+constexpr Instance wgmma_cluster_instance(int tile_m, int tile_n, int stages, float tflops, float epilogue) {
+  return {tile_m, tile_n, 64, stages, tile_m * 2 + 32, stages * ((tile_m + tile_n) * 128 + 16), 1, tflops, epilogue};
+}
+
+inline constexpr Instance kWgmmaCluster[] = {
+    // tile_m, tile_n, stages, TFLOP/s, epilogue
+    wgmma_cluster_instance(64, 64, 12, 400.f, 2.3f),
+    wgmma_cluster_instance(128, 64, 8, 520.f, 3.5f),
+};
+
 // A warp multiplies 32 of K at a time, and a block's warps tile_k together.
 inline constexpr Instance kMmaSkinny[] = {
     // tile_m, tile_n, tile_k, stages, threads, smem, blocks per SM, TFLOP/s, epilogue
-    {16, 32, 256, 6, 256, 116 * 1024, 1, 66.f, 0.6f},  // unused shared memory, which keeps other blocks off its SM
+    {16, 32, 256, 6, 256, 116 * 1024, 1, 80.f, 0.6f},  // unused shared memory, which keeps other blocks off its SM
     {16, 32, 256, 2, 256, 0, 2, 90.f, 0.3f},
 };
 

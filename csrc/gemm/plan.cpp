@@ -11,11 +11,13 @@ bool multiplies_tf32(const Kernel& kernel, const Problem& p) {
   return p.a.dtype == DType::f32 && kernel.operands & kTf32;
 }
 
+bool by_tma(const Kernel& kernel) { return kernel.min_sm >= 90; }  // and wgmma
+
 const char* rejection(const Kernel& kernel, const Instance& instance, const Problem& p, const Device& device) {
   if (device.sm < kernel.min_sm) return "the GPU is too old for it";
   if (device.sm > kernel.max_sm)
     return kernel.max_sm ? "the GPU no longer has its instructions" : "this build has no machine code for it";
-  if (instance.boxes && std::max({p.m, p.n, p.k}) > INT32_MAX - 255) return "coordinates of its tiles do not fit 32 bits";
+  if (by_tma(kernel) && std::max({p.m, p.n, p.k}) > INT32_MAX - 255) return "coordinates of its tiles do not fit 32 bits";
   if (multiplies_tf32(kernel, p) && !p.allow_tf32) return "fp32 operands need allow_tf32";
   if (!(kernel.operands & bit(p.a.dtype)) && !multiplies_tf32(kernel, p))
     return "it does not multiply operands of this dtype";
@@ -50,7 +52,6 @@ constexpr double kEpilogue = 6;              // microseconds for a tile of 128x2
 constexpr double kDByHand = 1.35, kCByHand = 1.4;  // microseconds for 32 KB of a tile that two warpgroups bring where TMA cannot, ...
 constexpr double kEndsOfRow = 64;            // ... a row of D's ends being as dear as so many columns, ...
 constexpr double kAlone = 2, kInTurns = 3;   // ... and how much longer it takes one warpgroup, and two that take turns
-constexpr double kMostlyEmpty = 0.85;        // of copy bandwidth, for less than 16 rows in larger tiles
 constexpr double kRelu = 0.4, kGated = 3.3;  // microseconds that an activation takes of a tile of 128x256
 constexpr double kLeaving = 0.3;             // microseconds after the last product for each box that a warpgroup fills at once, ...
 constexpr double kBoxesElsewhere = 4;        // ... and what other kernels' tiles of 128x256 count as
@@ -58,6 +59,7 @@ constexpr double kTurn = 0.6;                // microseconds between the product
 constexpr double kExposed = 0.07;            // of arithmetic and memory, the part of the shorter that the longer does not hide
 constexpr double kLatency = 1.2;             // microseconds from DRAM under load
 constexpr double kLaunch = 2.5;              // microseconds that an empty kernel takes, ...
+constexpr double kInClusters = 0.9;          // of the SMs, what clusters of more than two blocks can hold (30 of four on an H200)
 constexpr double kOverlap = 1.0;             // ... and how many of them lie under the kernel before (tile/launch.h)
 
 double activation_of_large_tile(const Problem& p) {
@@ -90,7 +92,7 @@ double time_of_tiles(const Instance& instance, double tiles, double product, dou
 // Rates are those of halves. Tensor cores multiply TF32 half as fast, and mma.sync's fragments, unlike what TMA brings, have to be
 // rounded first.
 double predict_product(const Kernel& kernel, const Instance& instance, const Problem& p, const Device& device, int splits) {
-  const double tf32 = !multiplies_tf32(kernel, p) ? 1.0 : instance.boxes ? 0.5 : 0.3;
+  const double tf32 = !multiplies_tf32(kernel, p) ? 1.0 : by_tma(kernel) ? 0.5 : 0.3;
   const double rate = instance.tflops * 1e6 / kMeasuredSms * tf32;
   const int64_t k_tiles = ceil_div(ceil_div(p.k, instance.tile_k), splits);
   const int64_t work = ceil_div(p.m, instance.tile_m) * ceil_div(p.n, instance.tile_n) * splits;
@@ -99,19 +101,22 @@ double predict_product(const Kernel& kernel, const Instance& instance, const Pro
   const double filled = std::min(1.0, per_sm / instance.blocks_per_sm);
   const double flops = 2.0 * instance.tile_m * instance.tile_n * k_tiles * instance.tile_k;
   const double of_large_tile = double(instance.tile_m * instance.tile_n) / (128 * 256);
-  const double epilogue = activation_of_large_tile(p) * of_large_tile + (instance.boxes          ? epilogue_by_tma(instance, p)
-                                                                         : instance.epilogue > 0 ? instance.epilogue
-                                                                                                 : kEpilogue * of_large_tile);
+  const bool in_cluster = kernel.split_k == SplitK::cluster;  // its blocks have no other tile that hides the epilogue
+  const double of_its_own = in_cluster               ? 0
+                            : instance.boxes         ? epilogue_by_tma(instance, p)
+                            : instance.epilogue > 0  ? instance.epilogue
+                                                     : kEpilogue * of_large_tile;
+  const double epilogue = activation_of_large_tile(p) * of_large_tile + of_its_own;
   const double math = time_of_tiles(instance, per_sm, flops / (rate * (0.4 + 0.6 * filled)), epilogue);
   // The ring turns once per DRAM latency at best, which is what limits few tiles with a long K.
   const double waves = double(ceil_div(work, int64_t(device.num_sms) * instance.blocks_per_sm));
   const double turns = waves * double(k_tiles) / instance.stages * kLatency;
   const double bytes = (double(p.m) + double(p.n)) * p.k * size_of(p.a.dtype) +
-                       double(p.m) * p.n * size_of(p.d.dtype) * splits + bytes_of_c(p);
+                       double(p.m) * p.n * size_of(p.d.dtype) * (in_cluster ? 1 : splits) + bytes_of_c(p);
   const bool overlaps = kernel.access == Access::aligned && starts_early(instance);
-  const double bandwidth = kBytesPerMicrosecond * (p.m < 16 && instance.tile_m > 16 ? kMostlyEmpty : 1);
-  const double waiting = std::max(turns, bytes / bandwidth);
-  const double leaving = kLeaving * (instance.boxes ? instance.boxes : kBoxesElsewhere * of_large_tile);
+  const double waiting = std::max(turns, bytes / kBytesPerMicrosecond);
+  const double leaving = in_cluster ? waves * (instance.epilogue + kLaunch) - kLaunch
+                                    : kLeaving * (instance.boxes ? instance.boxes : kBoxesElsewhere * of_large_tile);
   return std::max(math, waiting) + kExposed * std::min(math, waiting) + leaving + kLaunch - (overlaps ? kOverlap : 0);
 }
 
@@ -126,9 +131,15 @@ Verdict judge(const Kernel& kernel, const Instance& instance, const Problem& p, 
     if (v.repack_a) repacking += 2.0 * p.m * p.k * size_of(p.a.dtype) / kBytesPerMicrosecond + kLaunch;
     if (v.repack_b) repacking += 2.0 * p.n * p.k * size_of(p.b.dtype) / kBytesPerMicrosecond + kLaunch;
   }
-  double best = predict_product(kernel, instance, p, device, 1);
   const int64_t tiles = ceil_div(p.m, instance.tile_m) * ceil_div(p.n, instance.tile_n);
-  if (kernel.split_k && tiles > 0 && tiles < device.num_sms) {
+  if (kernel.split_k == SplitK::cluster) v.splits = kLeastInCluster;
+  double best = predict_product(kernel, instance, p, device, v.splits);
+  if (kernel.split_k == SplitK::cluster)
+    for (int parts = kLeastInCluster + 1; parts <= kMostInCluster && tiles * parts <= kInClusters * device.num_sms; ++parts) {
+      const double time = predict_product(kernel, instance, p, device, parts);
+      if (time < best) best = time, v.splits = parts;
+    }
+  if (kernel.split_k == SplitK::workspace && tiles > 0 && tiles < device.num_sms) {
     const Problem parts = partial_products(p, nullptr);
     const int64_t most = std::min<int64_t>({ceil_div(p.k, instance.tile_k) / 4, 2 * device.num_sms / tiles, 64});
     for (int splits = 2; splits <= most; ++splits) {
@@ -148,7 +159,7 @@ Workspace workspace_of(const Problem& p, const Verdict& v) {
   Workspace w{};
   w.b = v.repack_a ? aligned(repacked_bytes(p.a, p.m, p.k)) : 0;
   w.partials = w.b + (v.repack_b ? aligned(repacked_bytes(transpose(p.b), p.n, p.k)) : 0);
-  w.size = w.partials + (v.splits > 1 ? v.splits * p.m * p.n * 4 : 0);
+  w.size = w.partials + (v.layers() > 1 ? v.layers() * p.m * p.n * 4 : 0);
   return w;
 }
 

@@ -16,6 +16,8 @@ struct Verdict {
   float microseconds = 0;           // predicted; meaningless when rejected
   int splits = 1;                   // parts of K
   bool repack_a = false, repack_b = false;
+
+  int layers() const { return kernel && kernel->split_k == SplitK::workspace ? splits : 1; }  // of D, in workspace if more than one
 };
 
 // Where in the workspace each part lies, and its size, in bytes.

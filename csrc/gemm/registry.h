@@ -39,7 +39,8 @@ struct Launch {
   const Problem& problem;  // canonical
   const Instance& tile;
   const Device& device;
-  int splits;  // parts of K; above 1, D is fp32 partial products, (splits, M, N), and alpha, beta and C wait for the reduction
+  int splits;  // parts of K; above 1 for SplitK::workspace, D is fp32 partial products, (splits, M, N), and alpha, beta and C wait
+               // for the reduction
   void* stream;
 };
 
@@ -50,13 +51,21 @@ enum class Access : uint8_t {
   aligned,     // a direction of stride 1 whose lines start at 16-byte boundaries; others are repacked first
 };
 
+// What blocks that multiply parts of K of the same tile do with their sums.
+enum class SplitK : uint8_t {
+  none,       // there are none
+  workspace,  // partial products go there, and a second kernel adds them
+  cluster,    // they are a cluster, and add them from each other's shared memory
+};
+constexpr int kLeastInCluster = 2, kMostInCluster = 4;  // parts of K
+
 struct Kernel {
   const char* name;
   const char* idea;
   int min_sm, max_sm;
   unsigned operands;  // which dtypes of A and B, as bits, and kTf32
   Access access;
-  bool split_k;
+  SplitK split_k;
   const Instance* instances;
   int num_instances;
   Status (*launch)(const Launch&);  // null in a CPU-only build

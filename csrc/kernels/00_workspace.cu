@@ -149,7 +149,7 @@ Status launch_realign(const Matrix& x, const Matrix& target, int64_t outer, int6
   const int64_t chunks = lines * ((bytes + 15) / 16), blocks = std::min((chunks + share - 1) / share, int64_t(INT_MAX));
   const auto realign_by = [&](auto index) {
     using Index = decltype(index);
-    return launch_blocks<realign<Index>, true>(blocks, THREADS, 0, device, stream, static_cast<const void*>(x.data), leading * size,
+    return launch_blocks<realign<Index>, true>(blocks, THREADS, 0, device, stream, 1, static_cast<const void*>(x.data), leading * size,
                                                bytes, static_cast<uint4*>(target.data), pitch * size / 16, Index(lines));
   };
   return chunks + share * blocks < INT_MAX ? realign_by(int()) : realign_by(int64_t());
@@ -161,7 +161,7 @@ Status launch_make_k_contiguous(const Matrix& x, const Matrix& target, int64_t o
   const int64_t blocks = (outer + BLK - 1) / BLK * ((target.row + BLK - 1) / BLK);
   const bool along_k = outer == 1 || x.col < x.row;
   const bool wide = order_of(x) == Order::col_major && alignment(x, outer, k) == 16;
-  return launch_blocks<make_k_contiguous<E>, true>(std::min(blocks, int64_t(INT_MAX)), THREADS, 0, device, stream,
+  return launch_blocks<make_k_contiguous<E>, true>(std::min(blocks, int64_t(INT_MAX)), THREADS, 0, device, stream, 1,
                                                    static_cast<const E*>(x.data), x.row, x.col,
                                                    static_cast<E*>(target.data), target.row, outer, k, along_k, wide);
 }
@@ -171,7 +171,7 @@ Status launch_reduce_of(const Problem& p, const float* partials, int splits, con
   const auto reduce_by = [&](auto width) {
     constexpr int W = decltype(width)::value;
     const int64_t blocks = (p.m * p.n / W + THREADS - 1) / THREADS;
-    return launch_blocks<reduce<T, W>, true>(std::min(blocks, int64_t(device.num_sms) * 8), THREADS, 0, device, stream,
+    return launch_blocks<reduce<T, W>, true>(std::min(blocks, int64_t(device.num_sms) * 8), THREADS, 0, device, stream, 1,
                                              p, wide_accesses(p), partials, splits);
   };
   return p.n % 4 == 0 ? reduce_by(std::integral_constant<int, 4>()) : reduce_by(std::integral_constant<int, 1>());

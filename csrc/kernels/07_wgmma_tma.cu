@@ -25,10 +25,6 @@
 namespace tc {
 namespace {
 
-struct Operands {
-  CUtensorMap a, b;
-};
-
 // D is the result's type where the epilogue is plain (TmaPaths), or void: the kernel then finds out what it has to do. The code for
 // all of that is 310 KB, and what runs of it lies scattered, to be fetched anew for each tile: 16384x4096x128 with a bias took 52.4
 // microseconds on an H200, 46.3 with a kernel of its own (bench/results/h200-tried.md).
@@ -63,7 +59,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     for (int i = 0; i < GROUPS * BOXES; ++i) mbarrier_init(arrived + i * 8, 1);
     for (int i = 0; i < GROUPS; ++i) mbarrier_init(turn + i * 8, 1);
     fence_before_tma();
-    if (p.k > 0) prefetch_tensor_map(operands.a), prefetch_tensor_map(operands.b);
+    if (p.k > 0) prefetch_tensor_map(operands.a.tile), prefetch_tensor_map(operands.b.tile);
     if (paths.c_path == CPath::tma) prefetch_tensor_map(paths.c);
     if (paths.d_path == DPath::tma) prefetch_tensor_map(paths.d);
   }
@@ -80,18 +76,15 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     RingPosition<STAGES> at;
     for (int work = blockIdx.x; work < schedule.size; work += gridDim.x) {
       const Share share = schedule[work];
-      const int m0 = share.tile.m * BLK_M, n0 = share.tile.n * BLK_N;
+      const OperandTile<BLK_M, A_K_CONTIGUOUS> a{operands.a, share.tile.m * BLK_M};
+      const OperandTile<BLK_N, B_K_CONTIGUOUS> b{operands.b, share.tile.n * BLK_N};
       for (int t = 0; t < share.count; ++t, at.advance()) {
         const int k0 = (share.first + t) * BLK_K;
-        const uint32_t a = stages + at.stage * STAGE_BYTES, b = a + A_BYTES, barrier = filled + at.stage * 8;
+        const uint32_t stage = stages + at.stage * STAGE_BYTES, barrier = filled + at.stage * 8;
         mbarrier_wait(read + at.stage * 8, at.parity ^ 1);
-        mbarrier_arrive_expect(barrier, STAGE_BYTES);
-        if (A_K_CONTIGUOUS) tma_load(a, operands.a, barrier, k0, m0);
-        else
-          for (int i = 0; i < BLK_M / 64; ++i) tma_load(a + i * BLOCK, operands.a, barrier, m0 + i * 64, k0);
-        if (B_K_CONTIGUOUS) tma_load(b, operands.b, barrier, k0, n0);
-        else
-          for (int i = 0; i < BLK_N / 64; ++i) tma_load(b + i * BLOCK, operands.b, barrier, n0 + i * 64, k0);
+        mbarrier_arrive_expect(barrier, (a.lines + b.lines) * kBoxBytes);
+        a.load(stage, barrier, k0);
+        b.load(stage + A_BYTES, barrier, k0);
       }
     }
     return;
@@ -168,12 +161,6 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
 #endif
 }
 
-Status make_operand_maps(Operands& operands, const Problem& p, const Instance& tile, bool a_k_contiguous, bool b_k_contiguous) {
-  if (p.k == 0) return {};
-  const Status a = make_operand_map(operands.a, p.a, p.m, p.k, a_k_contiguous, tile.tile_m);
-  return a.ok() ? make_operand_map(operands.b, transpose(p.b), p.n, p.k, b_k_contiguous, tile.tile_n) : a;
-}
-
 }  // namespace
 
 Status launch_wgmma_tma(const Launch& call) {
@@ -188,7 +175,7 @@ Status launch_wgmma_tma(const Launch& call) {
       using T = typename decltype(type)::type;
       return with_aligned_layouts<T>(p, [&](auto a_k, auto b_k) {
         Operands operands = {};
-        const Status made = make_operand_maps(operands, p, tile, a_k, b_k);
+        const Status made = make_operands(operands, p, tile, a_k, b_k);
         if (!made.ok()) return made;
         const auto with_epilogue_for = [&](auto d) {
           constexpr auto kernel = wgmma_tma<decltype(index)::value, T, typename decltype(d)::type, a_k, b_k>;

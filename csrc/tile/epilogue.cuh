@@ -113,6 +113,31 @@ __device__ __forceinline__ void read_c(const Problem& p, const Wide& wide, int64
   else load_run<T>(p.c, i, j, count, wide.c, c);
 }
 
+// The same for several runs, the rows and first columns of which the functions tell: all loads before the first use.
+template <typename T, int W, int COUNT, typename Rows, typename Cols>
+__device__ __forceinline__ void read_c(const Problem& p, const Wide& wide, Rows&& row_of, Cols&& col_of, float (&c)[COUNT][W]) {
+  const auto read_wide = [&](auto type) {
+    using C = decltype(type);
+    Vec<C, W> runs[COUNT];
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+      const C* const from = static_cast<const C*>(p.c.data) + row_of(i) * p.c.row + col_of(i);
+      runs[i] = count_in<W>(p, row_of(i), col_of(i)) == W ? *reinterpret_cast<const Vec<C, W>*>(from) : Vec<C, W>{};
+    }
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i)
+#pragma unroll
+      for (int e = 0; e < W; ++e) c[i][e] = to_float(runs[i].x[e]);
+  };
+  if (p.c.data && wide.c && p.n % W == 0) {
+    if (p.c.dtype == DType::f32) read_wide(float());
+    else read_wide(T());
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < COUNT; ++i) read_c<T>(p, wide, row_of(i), col_of(i), c[i]);
+}
+
 // D = activation(alpha * product + beta * C) for the W elements of row i from column j on, cut off at the matrix's edge.
 // D begins `d_offset` elements into p.d: the part of a split K.
 template <typename T, int W>

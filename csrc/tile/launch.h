@@ -57,18 +57,25 @@ constexpr bool compiled_for_hopper() {
 
 // OVERLAPS: every block of the kernel calls wait_for_previous_kernel; without that wait it would race.
 template <auto Kernel, bool OVERLAPS, typename... Args>
-Status launch_blocks(int64_t blocks, int threads, int smem_bytes, const Device& device, void* stream,
+Status launch_blocks(int64_t blocks, int threads, int smem_bytes, const Device& device, void* stream, int cluster,
                      const Args&... args) {
-  cudaLaunchAttribute overlap = {};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  int count = 0;
+  if (OVERLAPS && compiled_for_hopper() && device.sm == 90) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count++].val.clusterDim = {unsigned(cluster), 1, 1};
+  }
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(unsigned(blocks));
   config.blockDim = dim3(unsigned(threads));
   config.dynamicSmemBytes = size_t(smem_bytes);
   config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &overlap;
-  config.numAttrs = OVERLAPS && compiled_for_hopper() && device.sm == 90;
+  config.attrs = attributes;
+  config.numAttrs = count;
   return status_of(cudaLaunchKernelEx(&config, Kernel, args...), "cudaLaunchKernelEx");
 }
 
@@ -80,7 +87,7 @@ Status launch(const Launch& call, const Args&... args) {
   if (!smem.ok()) return smem;
   const int64_t work = tiles_of(call.problem, tile) * call.splits;
   const int64_t blocks = std::min(work, int64_t(call.device.num_sms) * tile.blocks_per_sm);
-  return launch_blocks<Kernel, OVERLAPS>(blocks, tile.threads, tile.smem_bytes, call.device, call.stream, args...);
+  return launch_blocks<Kernel, OVERLAPS>(blocks, tile.threads, tile.smem_bytes, call.device, call.stream, 1, args...);
 }
 
 }  // namespace tc

@@ -1,0 +1,162 @@
+// wgmma_cluster: few tiles, whose K the blocks of a cluster share.
+//
+// What changed from wgmma_tma: a problem of a few rows has fewer tiles than the GPU has SMs. Parts of K would go to workspace, for a
+// second kernel to add. Here the blocks that multiply the parts of a tile are a cluster: each leaves its sums in its shared memory,
+// and finishes its part of the tile from the sums of all, which it reads from theirs, in the order of K. A block has one tile, so
+// that there is nothing to overlap: one warp copies, warpgroups multiply, and then all of them finish D, whatever its strides.
+//
+// Measured gain (H200): 32x768x3072 in 5.9 microseconds where wgmma_tma takes 7.7, 64x4096x4096 in 13.5 for 15.0, 128x4096x14336 in
+// 38.4 for 40.5 (bench/results/h200-tried.md).
+//
+// Build: nvcc -std=c++17 -O3 -gencode=arch=compute_90a,code=sm_90a -Xptxas=-v -cubin -o cluster.cubin csrc/kernels/09_wgmma_cluster.cu
+// Run:   python -m bench.sweep --kernel wgmma_cluster --only 128,4096,14336
+#include "../gemm/instances.h"
+#include "../tile/barrier.cuh"
+#include "../tile/cluster.cuh"
+#include "../tile/dispatch.h"
+#include "../tile/epilogue.cuh"
+#include "../tile/scheduler.cuh"
+#include "../tile/tma.cuh"
+#include "../tile/wgmma.cuh"
+
+namespace tc {
+namespace {
+
+template <int I, typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
+__global__ __launch_bounds__(kWgmmaCluster[I].threads, 1) void wgmma_cluster(const Problem p, const Wide wide, const Schedule schedule,
+                                                                             const __grid_constant__ Operands operands) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  constexpr Instance INSTANCE = kWgmmaCluster[I];
+  constexpr int BLK_M = INSTANCE.tile_m, BLK_N = INSTANCE.tile_n, STAGES = INSTANCE.stages, THREADS = INSTANCE.threads;
+  constexpr int BLK_K = kBoxBytes / int(sizeof(T)), STEPS = 4, GROUPS = BLK_M / 64;
+  constexpr int A_BYTES = BLK_M * 128, B_BYTES = BLK_N * 128, STAGE_BYTES = A_BYTES + B_BYTES;
+  constexpr int BLOCK = 64 * 128;  // bytes of 64 rows of A or 64 columns of B in a stage, either way round
+  constexpr int W = 8, RUNS = BLK_M * BLK_N / W, LEAST = kLeastInCluster * THREADS;
+  constexpr int OWN = (RUNS + LEAST - 1) / LEAST;  // runs of W elements of D that a thread finishes, at most
+  constexpr int PITCH = BLK_N + 8;  // of the sums: eight rows of two float2 lie in different banks
+  static_assert(BLK_M * PITCH * 4 <= STAGES * STAGE_BYTES && STAGES * (STAGE_BYTES + 16) == INSTANCE.smem_bytes);
+
+  // ---- prologue ----
+  extern __shared__ __align__(1024) char smem[];
+  const uint32_t stages = smem_address(smem);               // (STAGES, A then B tile)
+  const uint32_t filled = stages + STAGES * STAGE_BYTES;    // (STAGES) barriers: it holds a K tile
+  const uint32_t read = filled + STAGES * 8;                // (STAGES) barriers: it has been multiplied
+  float* const sums = reinterpret_cast<float*>(smem);       // (BLK_M, PITCH), once the stages are done with
+  const int warp = int(threadIdx.x) / 32, lane = threadIdx.x % 32;
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; ++s) {
+      mbarrier_init(filled + s * 8, 1);
+      mbarrier_init(read + s * 8, GROUPS);
+    }
+    fence_before_tma();
+  }
+  __syncthreads();
+  let_next_kernel_start();
+  wait_for_previous_kernel();
+  const int parts = cluster_size(), part = cluster_rank();
+  const TileIndex tile = schedule.raster[int(blockIdx.x) / parts];
+  const int m0 = tile.m * BLK_M, n0 = tile.n * BLK_N, first = part * schedule.per_split;
+  const int count = max(0, min(schedule.per_split, schedule.k_tiles - first));
+
+  float acc[BLK_N / 2];
+
+  // ---- main loop ----
+  RingPosition<STAGES> at;
+  if (warp == GROUPS * 4) {
+    const OperandTile<BLK_M, A_K_CONTIGUOUS> a{operands.a, m0};
+    const OperandTile<BLK_N, B_K_CONTIGUOUS> b{operands.b, n0};
+    for (int t = 0; lane == 0 && t < count; ++t, at.advance()) {
+      const int k0 = (first + t) * BLK_K;
+      const uint32_t stage = stages + at.stage * STAGE_BYTES, barrier = filled + at.stage * 8;
+      mbarrier_wait(read + at.stage * 8, at.parity ^ 1);
+      mbarrier_arrive_expect(barrier, (a.lines + b.lines) * kBoxBytes);
+      a.load(stage, barrier, k0);
+      b.load(stage + A_BYTES, barrier, k0);
+    }
+  } else {
+    const int group = warp / 4, thread = threadIdx.x % 128;
+    int last = 0;  // the stage that was multiplied last
+    for (int t = 0; t < count; ++t) {
+      mbarrier_wait(filled + at.stage * 8, at.parity);
+      const uint32_t stage = stages + at.stage * STAGE_BYTES;
+      const uint64_t a = tile_descriptor<A_K_CONTIGUOUS>(stage + group * BLOCK, BLOCK);
+      const uint64_t b = tile_descriptor<B_K_CONTIGUOUS>(stage + A_BYTES, BLOCK);
+      wgmma_fence();
+#pragma unroll
+      for (int k = 0; k < STEPS; ++k)
+        wgmma<T, BLK_N, A_K_CONTIGUOUS, B_K_CONTIGUOUS>(acc, a + k * kNextK<A_K_CONTIGUOUS>, b + k * kNextK<B_K_CONTIGUOUS>,
+                                                        t > 0 || k > 0);
+      wgmma_commit();
+      if (t > 0) {
+        wgmma_wait<1>();
+        if (thread == 0) mbarrier_arrive(read + last * 8);
+      }
+      last = at.stage;
+      at.advance();
+    }
+    wgmma_wait<0>();
+    if (count == 0)
+#pragma unroll
+      for (float& x : acc) x = 0.f;
+  }
+  __syncthreads();  // the sums take the stages' place
+
+  // ---- epilogue ----
+  if (warp < GROUPS * 4)
+#pragma unroll
+    for (int j = 0; j < BLK_N / 8; ++j)
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        *reinterpret_cast<float2*>(&sums[(warp * 16 + lane / 4 + h * 8) * PITCH + j * 8 + lane % 4 * 2]) =
+            make_float2(acc[j * 4 + h * 2], acc[j * 4 + h * 2 + 1]);
+  cluster_arrive();
+  const auto run = [&](int i) { return (i * parts + part) * THREADS + int(threadIdx.x); };
+  const auto row_of = [&](int i) { return run(i) / (BLK_N / W); };
+  const auto col_of = [&](int i) { return run(i) % (BLK_N / W) * W; };
+  const auto m_of = [&](int i) { return row_of(i) < BLK_M ? m0 + row_of(i) : p.m; };
+  float c[OWN][W];
+  read_c<T>(p, wide, m_of, [&](int i) { return int64_t(n0) + col_of(i); }, c);
+  cluster_wait();
+  float sum[OWN][W] = {};
+#pragma unroll 4  // loads under way
+  for (int x = 0; x < parts; ++x)
+#pragma unroll
+    for (int i = 0; i < OWN; ++i)
+#pragma unroll
+      for (int e = 0; e < W; e += 4) {
+        if (m_of(i) >= p.m) continue;
+        const float4 y = load_from_cluster(smem_address(&sums[row_of(i) * PITCH + col_of(i) + e]), x);
+        sum[i][e] += y.x, sum[i][e + 1] += y.y, sum[i][e + 2] += y.z, sum[i][e + 3] += y.w;
+      }
+  cluster_arrive();
+#pragma unroll
+  for (int i = 0; i < OWN; ++i) finish_run<T>(p, wide, m_of(i), int64_t(n0) + col_of(i), sum[i], c[i], 0);
+  cluster_wait();  // shared memory stays until all have read it
+#else
+  asm("trap;");  // built for another GPU than the one that has these instructions
+#endif
+}
+
+}  // namespace
+
+Status launch_wgmma_cluster(const Launch& call) {
+  const Problem& p = call.problem;
+  const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype));
+  return with_instance(call, kWgmmaCluster, [&](auto index) {
+    return with_dtype(p, [&](auto type) {
+      using T = typename decltype(type)::type;
+      return with_aligned_layouts<T>(p, [&](auto a_k, auto b_k) {
+        Operands operands = {};
+        const Status made = make_operands(operands, p, call.tile, a_k, b_k);
+        if (!made.ok()) return made;
+        constexpr auto kernel = wgmma_cluster<decltype(index)::value, T, a_k, b_k>;
+        const Status smem = allow_smem<kernel>(call.tile.smem_bytes, call.device.ordinal);
+        if (!smem.ok()) return smem;
+        return launch_blocks<kernel, true>(schedule.size, call.tile.threads, call.tile.smem_bytes, call.device, call.stream,
+                                           call.splits, p, wide_accesses(p), schedule, operands);
+      });
+    });
+  });
+}
+
+}  // namespace tc

@@ -1,0 +1,32 @@
+// Blocks of a cluster, one wrapper per instruction: they run at once, and read each other's shared memory (sm_90).
+#pragma once
+
+#include <cstdint>
+
+namespace tc {
+
+__device__ __forceinline__ int cluster_size() {
+  int n;
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(n));
+  return n;
+}
+__device__ __forceinline__ int cluster_rank() {
+  int rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+// All threads of the cluster arrive, and wait for each other: what they wrote before is then visible to all.
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
+// 16 bytes of shared memory at this block's address `smem`, in block `rank`.
+__device__ __forceinline__ float4 load_from_cluster(uint32_t smem, int rank) {
+  float4 x;
+  asm volatile("{\n .reg .b32 there;\n mapa.shared::cluster.u32 there, %4, %5;\n"
+               " ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n}"
+               : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(smem), "r"(rank));
+  return x;
+}
+
+}  // namespace tc
