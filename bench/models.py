@@ -5,9 +5,9 @@
 GPT-2 (its Conv1D layers, its head of 50257 tokens), a BERT encoder, Llama-style layers and a ViT, fp16 and bf16: prefill and,
 where the network writes text, decoding with a cache. Each way to run one is timed in turn, wall clock of a whole forward call,
 host and GPU: eager as it is, inside enabled(), with swap_linears, and compiled without and with compile_options(). Beside them
-stand how long of that the GPU works, the products' share of it, the error against the same network in float32, and, for GPT-2,
-whether 64 greedy steps give torch's tokens. A decoding step waits for the host, whose time varies more than kernels' does: the
-spread tells by how much. --small: tiny networks, for a machine without a GPU.
+stand how long of that the GPU works, how long it takes for products and their share of the call, the error against the same
+network in float32, and, for GPT-2, whether 64 greedy steps give torch's tokens. A decoding step waits for the host, whose time
+varies more than kernels' does: the spread tells by how much. --small: tiny networks, for a machine without a GPU.
 """
 
 import argparse
@@ -136,16 +136,19 @@ def milliseconds(contenders, rounds) -> tuple[dict, dict]:
 
 
 def work(function, context) -> tuple[float, float]:
-    """Milliseconds that the GPU (or, without one, the CPU) works in a call, and the part of them that products take."""
+    """Milliseconds that the GPU (or, without one, the CPU) works in a call, and those of them that products take."""
     on_gpu = DEVICE == "cuda"
     activity = torch.profiler.ProfilerActivity
     with context(), torch.profiler.profile(activities=[activity.CPU] + [activity.CUDA] * on_gpu) as profile:
         function()
     events = profile.key_averages()
-    total = sum(e.self_device_time_total if on_gpu else e.self_cpu_time_total for e in events)
+    if on_gpu:  # kernels; the operators that launched them count them once more
+        total = sum(e.self_device_time_total for e in events if e.device_type == torch.autograd.DeviceType.CUDA)
+    else:
+        total = sum(e.self_cpu_time_total for e in events)
     outermost = {"tc::addmm", "tc::mm"} & {e.key for e in events} or PRODUCTS
     products = sum(e.device_time_total if on_gpu else e.cpu_time_total for e in events if e.key in outermost)
-    return total / 1e3, products / total
+    return total / 1e3, products / 1e3
 
 
 def relative_error(result, exact) -> float:
@@ -186,7 +189,7 @@ def measure(network, dtype, rounds, *, small, only=""):
         row["milliseconds"], row["spread"] = milliseconds(contenders, more * rounds)
         works = {name: work(*contenders[name]) for name in ("torch", "enabled()")}
         row["milliseconds of work"] = {name: total for name, (total, _) in works.items()}
-        row["share of products"] = {name: share for name, (_, share) in works.items()}
+        row["milliseconds of products"] = {name: products for name, (_, products) in works.items()}
         if kind == "prefill":
             expected, row["error against float32"] = call(exact, arguments)(), {}
             for name, (function, context) in contenders.items():
@@ -212,8 +215,9 @@ def table(result) -> str:
         cells = [
             f"{times[n]:.2f} ms ±{row['spread'][n]:.0%} ({times['torch'] / times[n]:.2f}x)" if n in times else "" for n in names
         ]
-        cells.append("{torch:.2f} to {enabled():.2f} ms".format_map(row["milliseconds of work"]))
-        share = f"{row['share of products']['torch']:.0%} to {row['share of products']['enabled()']:.0%}"
+        works, products = row.get("milliseconds of work"), row["milliseconds of products"]
+        cells.append("{torch:.2f} to {enabled():.2f} ms".format_map(works) if works else "")
+        share = " to ".join(f"{products[name]:.2f} ms ({products[name] / times[name]:.0%})" for name in ("torch", "enabled()"))
         error = f"{errors['enabled()']:.1e}, torch {errors['torch']:.1e}" if errors else ""
         batch = "x".join(map(str, row["batch"]))
         lines.append(
