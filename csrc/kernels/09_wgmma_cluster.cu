@@ -23,8 +23,8 @@ namespace tc {
 namespace {
 
 template <int I, typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
-__global__ __launch_bounds__(kWgmmaCluster[I].threads, 1) void wgmma_cluster(const Problem p, const Wide wide, const Schedule schedule,
-                                                                             const __grid_constant__ Operands operands) {
+__global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_per_sm) void wgmma_cluster(
+    const Problem p, const Wide wide, const Schedule schedule, const __grid_constant__ Operands operands) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   constexpr Instance INSTANCE = kWgmmaCluster[I];
   constexpr int BLK_M = INSTANCE.tile_m, BLK_N = INSTANCE.tile_n, STAGES = INSTANCE.stages, THREADS = INSTANCE.threads;
@@ -38,10 +38,10 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, 1) void wgmma_cluster(con
 
   // ---- prologue ----
   extern __shared__ __align__(1024) char smem[];
-  const uint32_t stages = smem_address(smem);               // (STAGES, A then B tile)
-  const uint32_t filled = stages + STAGES * STAGE_BYTES;    // (STAGES) barriers: it holds a K tile
-  const uint32_t read = filled + STAGES * 8;                // (STAGES) barriers: it has been multiplied
-  float* const sums = reinterpret_cast<float*>(smem);       // (BLK_M, PITCH), once the stages are done with
+  const uint32_t stages = smem_address(smem);             // (STAGES, A then B tile)
+  const uint32_t filled = stages + STAGES * STAGE_BYTES;  // (STAGES) barriers: it holds a K tile
+  const uint32_t read = filled + STAGES * 8;              // (STAGES) barriers: it has been multiplied
+  float* const sums = reinterpret_cast<float*>(smem);     // (BLK_M, PITCH), once the stages are done with
   const int warp = int(threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {
@@ -58,9 +58,8 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, 1) void wgmma_cluster(con
   const int m0 = tile.m * BLK_M, n0 = tile.n * BLK_N, first = part * schedule.per_split;
   const int count = max(0, min(schedule.per_split, schedule.k_tiles - first));
 
-  float acc[BLK_N / 2];
-
   // ---- main loop ----
+  float acc[BLK_N / 2];
   RingPosition<STAGES> at;
   if (warp == GROUPS * 4) {
     const OperandTile<BLK_M, A_K_CONTIGUOUS> a{operands.a, m0};
