@@ -105,9 +105,7 @@ def test_clusters_are_for_one_wave(dtype, c):
     sizes = (17, 64, 100, 128, 200, 256, 1000, 1024, 4097, 16384)
     for m, n, k in itertools.product(sizes, (*sizes, 50257), (64, 128, 512, 1024, 4096)):
         make = lambda *shape: torch.empty(shape, dtype=torch.float16, device="meta")  # noqa: E731
-        self = make(n) if c else torch.empty(m, n, dtype=dtype, device="meta")
-        if c:
-            self = self.to(dtype)
+        self = make(*(n,) if c else (m, n)).to(dtype)
         pick = tc.plan(self, make(m, k), make(n, k).t(), out_dtype=dtype, gpu=H200).candidates[0]
         if pick.kernel == "wgmma_cluster":
             tiles = -(-m // pick.instance["tile_m"]) * -(-n // pick.instance["tile_n"])

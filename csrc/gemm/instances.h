@@ -83,7 +83,7 @@ inline constexpr Instance kWgmmaTma[] = {
     wgmma_tma_instance(64, 64, 10, 1, 1, false, 376.f, 0.9f),
 };
 
-// A warpgroup to 64 rows, and a warp that copies. Stages as above, which the sums follow.
+// A warpgroup to 64 rows, and a warp that copies. Stages as above; the sums take their place.
 constexpr Instance wgmma_cluster_instance(int tile_m, int tile_n, int stages, float tflops, float epilogue) {
   return {tile_m, tile_n, 64, stages, tile_m * 2 + 32, stages * ((tile_m + tile_n) * 128 + 16), 1, tflops, epilogue};
 }

@@ -55,7 +55,7 @@ constexpr bool compiled_for_hopper() {
   return false;
 }
 
-// OVERLAPS: every block of the kernel calls wait_for_previous_kernel; without that wait it would race.
+// OVERLAPS: every block of the kernel calls wait_for_previous_kernel; without that wait it would race. cluster: of so many blocks.
 template <auto Kernel, bool OVERLAPS, typename... Args>
 Status launch_blocks(int64_t blocks, int threads, int smem_bytes, const Device& device, void* stream, int cluster,
                      const Args&... args) {

@@ -42,7 +42,7 @@ inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t
 
 // Boxes of an operand x, (outer, K): (tile_outer, 128 bytes) where K is contiguous, (64, 128 bytes) otherwise: the kernel says
 // which, because a single element's strides do not. fp32 is rounded to TF32; wgmma would cut it off, which doubles the error.
-inline Status make_operand_map(CUtensorMap& map, const Matrix& x, int64_t outer, int64_t k, bool k_contiguous, int tile_outer) {
+inline Status make_box_map(CUtensorMap& map, const Matrix& x, int64_t outer, int64_t k, bool k_contiguous, int tile_outer) {
   constexpr CUtensorMapDataType tf32 = CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
   return k_contiguous ? make_tensor_map(map, x.data, x.dtype, outer, k, x.row, tile_outer, 1, 0, tf32)
                       : make_tensor_map(map, x.data, x.dtype, k, outer, x.col, 64, 1, 0, tf32);
@@ -61,10 +61,10 @@ struct OperandMap {
   int outer;
 };
 
-inline Status make_operand_maps(OperandMap& map, const Matrix& x, int64_t outer, int64_t k, bool k_contiguous, int tile_outer) {
+inline Status make_operand_map(OperandMap& map, const Matrix& x, int64_t outer, int64_t k, bool k_contiguous, int tile_outer) {
   map.outer = int(outer);
   if (k == 0) return {};
-  const auto make = [&](CUtensorMap& to, int lines) { return make_operand_map(to, x, outer, k, k_contiguous, lines); };
+  const auto make = [&](CUtensorMap& to, int lines) { return make_box_map(to, x, outer, k, k_contiguous, lines); };
   const Status tile = make(map.tile, lines_inside(tile_outer, outer, 8));
   const bool two = k_contiguous && outer > tile_outer && outer % tile_outer != 0;
   return tile.ok() && two ? make(map.last, lines_inside(tile_outer, outer % tile_outer, 8)) : tile;
@@ -75,8 +75,8 @@ struct Operands {
 };
 
 inline Status make_operands(Operands& operands, const Problem& p, const Instance& tile, bool a_k_contiguous, bool b_k_contiguous) {
-  const Status a = make_operand_maps(operands.a, p.a, p.m, p.k, a_k_contiguous, tile.tile_m);
-  return a.ok() ? make_operand_maps(operands.b, transpose(p.b), p.n, p.k, b_k_contiguous, tile.tile_n) : a;
+  const Status a = make_operand_map(operands.a, p.a, p.m, p.k, a_k_contiguous, tile.tile_m);
+  return a.ok() ? make_operand_map(operands.b, transpose(p.b), p.n, p.k, b_k_contiguous, tile.tile_n) : a;
 }
 
 // Where the 16-byte chunk `chunk` of line `line` lies in a box, in bytes: chunk ^ line % 8, for lines of 128 bytes.
