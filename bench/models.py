@@ -5,9 +5,9 @@
 GPT-2 (its Conv1D layers, its head of 50257 tokens), a BERT encoder, Llama-style layers and a ViT, fp16 and bf16: prefill and,
 where the network writes text, decoding with a cache. Each way to run one is timed in turn, wall clock of a whole forward call,
 host and GPU: eager as it is, inside enabled(), with swap_linears, and compiled without and with compile_options(). Beside them
-stand how long of that the GPU works, how long it takes for products and their share of the call, the error against the same
-network in float32, and, for GPT-2, whether 64 greedy steps give torch's tokens. A decoding step waits for the host, whose time
-varies more than kernels' does: the spread tells by how much. --small: tiny networks, for a machine without a GPU.
+stand how long the GPU works in a call, how long of that for products, with the activations that are part of them, the error
+against the same network in float32, and, for GPT-2, whether 64 greedy steps give torch's tokens. A decoding step waits for the
+host, whose time varies more than kernels' does: the spread tells by how much. --small: tiny networks, without a GPU.
 """
 
 import argparse
@@ -28,7 +28,9 @@ import torch_addmm_tc as tc
 from bench.timing import record
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-PRODUCTS = {"aten::addmm", "aten::mm", "aten::_addmm_activation", "tc::addmm", "tc::mm"}
+OURS = {"tc::addmm", "tc::mm", "tc::addmm_activation", "tc::mm_activation"}
+PRODUCTS = {"aten::addmm", "aten::mm", "aten::_addmm_activation"}
+PAIRS = ("torch", "enabled()"), ("torch.compile", "torch.compile, compile_options()")  # without the package, and with it
 GREEDY_STEPS = 64
 
 
@@ -143,10 +145,11 @@ def work(function, context) -> tuple[float, float]:
         function()
     events = profile.key_averages()
     if on_gpu:  # kernels; the operators that launched them count them once more
-        total = sum(e.self_device_time_total for e in events if e.device_type == torch.autograd.DeviceType.CUDA)
+        kernels = (e for e in events if e.device_type == torch.autograd.DeviceType.CUDA and not e.is_user_annotation)
+        total = sum(e.self_device_time_total for e in kernels)
     else:
         total = sum(e.self_cpu_time_total for e in events)
-    outermost = {"tc::addmm", "tc::mm"} & {e.key for e in events} or PRODUCTS
+    outermost = OURS & {e.key for e in events} or PRODUCTS
     products = sum(e.device_time_total if on_gpu else e.cpu_time_total for e in events if e.key in outermost)
     return total / 1e3, products / 1e3
 
@@ -187,7 +190,7 @@ def measure(network, dtype, rounds, *, small, only=""):
             contenders[name] = function, context
         more = 4 if kind == "decode" else 1  # the host's time, which it waits for, varies more
         row["milliseconds"], row["spread"] = milliseconds(contenders, more * rounds)
-        works = {name: work(*contenders[name]) for name in ("torch", "enabled()")}
+        works = {name: work(*contenders[name]) for pair in PAIRS for name in pair if name in contenders}
         row["milliseconds of work"] = {name: total for name, (total, _) in works.items()}
         row["milliseconds of products"] = {name: products for name, (_, products) in works.items()}
         if kind == "prefill":
@@ -208,21 +211,19 @@ def measure(network, dtype, rounds, *, small, only=""):
 
 def table(result) -> str:
     names = max((list(row["milliseconds"]) for row in result["rows"]), key=len)
-    lines = ["| network | task | dtype | " + " | ".join(names) + " | GPU | products | error |"]
+    lines = ["| network | task | dtype | " + " | ".join(names) + " | GPU, of that products | the same, compiled | error |"]
     lines.append("|---" * (len(names) + 6) + "|")
     for row in result["rows"]:
         times, errors = row["milliseconds"], row.get("error against float32", {})
         cells = [
             f"{times[n]:.2f} ms ±{row['spread'][n]:.0%} ({times['torch'] / times[n]:.2f}x)" if n in times else "" for n in names
         ]
-        works, products = row.get("milliseconds of work"), row["milliseconds of products"]
-        cells.append("{torch:.2f} to {enabled():.2f} ms".format_map(works) if works else "")
-        share = " to ".join(f"{products[name]:.2f} ms ({products[name] / times[name]:.0%})" for name in ("torch", "enabled()"))
-        error = f"{errors['enabled()']:.1e}, torch {errors['torch']:.1e}" if errors else ""
+        works, products = row["milliseconds of work"], row["milliseconds of products"]
+        for pair in PAIRS:
+            cells.append(" to ".join(f"{works[name]:.2f} ms, {products[name]:.2f} ms" for name in pair if name in works))
+        cells.append(f"{errors['enabled()']:.1e}, torch {errors['torch']:.1e}" if errors else "")
         batch = "x".join(map(str, row["batch"]))
-        lines.append(
-            f"| {row['network']} | {row['task']} {batch} | {row['dtype']} | " + " | ".join(cells) + f" | {share} | {error} |"
-        )
+        lines.append(f"| {row['network']} | {row['task']} {batch} | {row['dtype']} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 

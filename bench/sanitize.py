@@ -23,6 +23,7 @@ CASES = [
     Case(40, 24, 5000, torch.bfloat16, c="col"),  # K long enough to be split
     Case(1, 1001, 4096, b="col"),  # the same, into layers that are not 16-byte aligned
     Case(264, 520, 200, torch.bfloat16, activation="gelu"),  # aligned, full C, several tiles
+    Case(264, 520, 200, broadcast="(N)", activation="gelu_tanh"),  # the shorter gate
     Case(72, 136, 200, a="strided", b="strided"),  # repacked with a turn
     Case(72, 136, 200, torch.float32, a="row_odd", tf32=True),
     Case(264, 521, 136, self_dtype=torch.float32, out_dtype=torch.float32),  # fp32 C and D that TMA cannot reach

@@ -10,8 +10,10 @@ namespace tc {
 // x itself, relu(x), or a gated x: x * sigmoid(x * g(min(x^2, 36))) with a polynomial g. Beyond 6 the sigmoid is 0 or 1 to fp32's
 // precision, whatever g.
 struct Activation {
+  static constexpr int kMostDegree = 6;
   enum class Kind : uint8_t { none, relu, gated } kind = Kind::none;
-  float gate[7] = {};  // the coefficients of -log2(e) * g, the constant first
+  int degree = 0;                    // of g
+  float gate[kMostDegree + 1] = {};  // the coefficients of -log2(e) * g, the constant first
 };
 
 struct NamedActivation {
@@ -26,10 +28,10 @@ constexpr float kLog2E = 1.44269504f;
 inline constexpr NamedActivation kActivations[] = {
     {"none", {}},
     {"relu", {Activation::Kind::relu}},
-    {"gelu", {Activation::Kind::gated,
+    {"gelu", {Activation::Kind::gated, 6,
               {-2.30220723f, -0.10483858f, 9.55929863e-05f, 1.59389398e-04f, -1.14524282e-05f, 3.85044871e-07f, -5.20990584e-09f}}},
-    {"gelu_tanh", {Activation::Kind::gated, {-kLog2E * 1.59576912f, -kLog2E * 1.59576912f * 0.044715f}}},
-    {"silu", {Activation::Kind::gated, {-kLog2E}}},
+    {"gelu_tanh", {Activation::Kind::gated, 1, {-kLog2E * 1.59576912f, -kLog2E * 1.59576912f * 0.044715f}}},
+    {"silu", {Activation::Kind::gated, 0, {-kLog2E}}},
 };
 
 // Null where there is none of that name.
@@ -44,8 +46,8 @@ inline float activate(float x, const Activation& activation) {
   if (activation.kind == Activation::Kind::none) return x;
   if (activation.kind == Activation::Kind::relu) return x < 0.f ? 0.f : x;  // NaN stays NaN
   const float t = std::fmin(x * x, 36.f);
-  float g = activation.gate[6];
-  for (int i = 5; i >= 0; --i) g = g * t + activation.gate[i];
+  float g = activation.gate[activation.degree];
+  for (int i = activation.degree - 1; i >= 0; --i) g = g * t + activation.gate[i];
   return x / (1.f + std::exp2(x * g));
 }
 

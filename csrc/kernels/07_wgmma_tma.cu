@@ -17,7 +17,6 @@
 // Build: nvcc -std=c++17 -O3 -gencode=arch=compute_90a,code=sm_90a -Xptxas=-v -cubin -o wgmma.cubin csrc/kernels/07_wgmma_tma.cu
 // Run:   python -m bench.sweep --kernel wgmma_tma
 #include "../gemm/instances.h"
-#include "../tile/dispatch.h"
 #include "../tile/scheduler.cuh"
 #include "../tile/tma_epilogue.cuh"
 #include "../tile/wgmma.cuh"
@@ -165,26 +164,18 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
 
 Status launch_wgmma_tma(const Launch& call) {
   const Problem& p = call.problem;
-  const Instance& tile = call.tile;
   TmaPaths paths = {};
   const Status status = make_tma_paths(paths, p, call.splits);
   if (!status.ok()) return status;
   const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype));
-  return with_instance(call, kWgmmaTma, [&](auto index) {
-    return with_dtype(p, [&](auto type) {
-      using T = typename decltype(type)::type;
-      return with_aligned_layouts<T>(p, [&](auto a_k, auto b_k) {
-        Operands operands = {};
-        const Status made = make_operands(operands, p, tile, a_k, b_k);
-        if (!made.ok()) return made;
-        const auto with_epilogue_for = [&](auto d) {
-          constexpr auto kernel = wgmma_tma<decltype(index)::value, T, typename decltype(d)::type, a_k, b_k>;
-          return launch<kernel, true>(call, p, schedule, operands, paths);
-        };
-        if (!paths.plain(p)) return with_epilogue_for(Type<void>());
-        return p.d.dtype == DType::f32 ? with_epilogue_for(Type<float>()) : with_epilogue_for(Type<T>());
-      });
-    });
+  return with_operands(call, kWgmmaTma, [&](auto index, auto type, auto a_k, auto b_k, const Operands& operands) {
+    using T = typename decltype(type)::type;
+    const auto with_epilogue_for = [&](auto d) {
+      constexpr auto kernel = wgmma_tma<decltype(index)::value, T, typename decltype(d)::type, a_k, b_k>;
+      return launch<kernel, true>(call, p, schedule, operands, paths);
+    };
+    if (!paths.plain()) return with_epilogue_for(Type<void>());
+    return p.d.dtype == DType::f32 ? with_epilogue_for(Type<float>()) : with_epilogue_for(Type<T>());
   });
 }
 

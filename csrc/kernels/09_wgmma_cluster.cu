@@ -13,7 +13,6 @@
 #include "../gemm/instances.h"
 #include "../tile/barrier.cuh"
 #include "../tile/cluster.cuh"
-#include "../tile/dispatch.h"
 #include "../tile/epilogue.cuh"
 #include "../tile/scheduler.cuh"
 #include "../tile/tma.cuh"
@@ -141,20 +140,12 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
 Status launch_wgmma_cluster(const Launch& call) {
   const Problem& p = call.problem;
   const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype));
-  return with_instance(call, kWgmmaCluster, [&](auto index) {
-    return with_dtype(p, [&](auto type) {
-      using T = typename decltype(type)::type;
-      return with_aligned_layouts<T>(p, [&](auto a_k, auto b_k) {
-        Operands operands = {};
-        const Status made = make_operands(operands, p, call.tile, a_k, b_k);
-        if (!made.ok()) return made;
-        constexpr auto kernel = wgmma_cluster<decltype(index)::value, T, a_k, b_k>;
-        const Status smem = allow_smem<kernel>(call.tile.smem_bytes, call.device.ordinal);
-        if (!smem.ok()) return smem;
-        return launch_blocks<kernel, true>(schedule.size, call.tile.threads, call.tile.smem_bytes, call.device, call.stream,
-                                           call.splits, p, wide_accesses(p), schedule, operands);
-      });
-    });
+  return with_operands(call, kWgmmaCluster, [&](auto index, auto type, auto a_k, auto b_k, const Operands& operands) {
+    constexpr auto kernel = wgmma_cluster<decltype(index)::value, typename decltype(type)::type, a_k, b_k>;
+    const Status smem = allow_smem<kernel>(call.tile.smem_bytes, call.device.ordinal);
+    if (!smem.ok()) return smem;
+    return launch_blocks<kernel, true>(schedule.size, call.tile.threads, call.tile.smem_bytes, call.device, call.stream, call.splits,
+                                       p, wide_accesses(p), schedule, operands);
   });
 }
 

@@ -27,24 +27,36 @@ __device__ __forceinline__ float combine(float product, float alpha, float c, fl
   return fmaf(alpha, product, beta * c);
 }
 
-// As Activation says, in place: one branch for all elements, not one for each.
+// x * sigmoid(x * g), as Activation says, with a g of at most DEGREE. Two of its instructions go to the unit for special functions,
+// which takes 16 a cycle of an SM. Denormal results become 0: the power's does not show in the sum, the sigmoid's only below 1e-36.
+template <int DEGREE>
+__device__ __forceinline__ float gated(float x, const Activation& activation) {
+  const float t = fminf(x * x, 36.f);
+  float g = activation.gate[DEGREE], power, sigmoid;
+#pragma unroll
+  for (int i = DEGREE - 1; i >= 0; --i) g = fmaf(g, t, activation.gate[i]);
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * g));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(sigmoid) : "f"(1.f + power));
+  return x * sigmoid;
+}
+
+__device__ __forceinline__ float relu(float x) {
+  asm("max.NaN.f32 %0, %0, 0f00000000;" : "+f"(x));  // NaN stays NaN
+  return x;
+}
+
+// In place: one branch for all elements, not one for each. Two lengths of g, because instructions are what a tile waits for (gelu_tanh
+// after 8192x3072x768 on an H200: 80.5 microseconds with six steps for all, 72 with one for those that have no more, 62 without).
 template <int W>
 __device__ __forceinline__ void activate(float* x, const Activation& activation) {
+  const auto each = [&](auto&& act) {
+#pragma unroll
+    for (int e = 0; e < W; ++e) x[e] = act(x[e]);
+  };
   if (activation.kind == Activation::Kind::none) return;
-  if (activation.kind == Activation::Kind::relu) {
-#pragma unroll
-    for (int e = 0; e < W; ++e) x[e] = x[e] < 0.f ? 0.f : x[e];  // NaN stays NaN
-    return;
-  }
-#pragma unroll
-  for (int e = 0; e < W; ++e) {
-    const float t = fminf(x[e] * x[e], 36.f);
-    float g = activation.gate[6], power;
-#pragma unroll
-    for (int i = 5; i >= 0; --i) g = fmaf(g, t, activation.gate[i]);
-    asm("ex2.approx.f32 %0, %1;" : "=f"(power) : "f"(x[e] * g));
-    x[e] = __fdividef(x[e], 1.f + power);
-  }
+  if (activation.kind == Activation::Kind::relu) each([](float v) { return relu(v); });
+  else if (activation.degree <= 1) each([&](float v) { return gated<1>(v, activation); });
+  else each([&](float v) { return gated<Activation::kMostDegree>(v, activation); });
 }
 
 // Elements (i, j) .. (i, j + count - 1) of x, a matrix of T. `wide`: x allows 16-byte accesses along its rows.

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "../gemm/registry.h"
-#include "launch.h"
+#include "dispatch.h"
 
 namespace tc {
 
@@ -77,6 +77,20 @@ struct Operands {
 inline Status make_operands(Operands& operands, const Problem& p, const Instance& tile, bool a_k_contiguous, bool b_k_contiguous) {
   const Status a = make_operand_map(operands.a, p.a, p.m, p.k, a_k_contiguous, tile.tile_m);
   return a.ok() ? make_operand_map(operands.b, transpose(p.b), p.n, p.k, b_k_contiguous, tile.tile_n) : a;
+}
+
+// act(I, Type<T>(), A, B, operands), as dispatch.h has them: what a kernel is compiled for whose operands come by TMA, and their maps.
+template <int COUNT, typename F>
+Status with_operands(const Launch& call, const Instance (&table)[COUNT], F&& act) {
+  return with_instance(call, table, [&](auto index) {
+    return with_dtype(call.problem, [&](auto type) {
+      return with_aligned_layouts<typename decltype(type)::type>(call.problem, [&](auto a_k, auto b_k) {
+        Operands operands = {};
+        const Status made = make_operands(operands, call.problem, call.tile, a_k, b_k);
+        return made.ok() ? act(index, type, a_k, b_k, operands) : made;
+      });
+    });
+  });
 }
 
 // Where the 16-byte chunk `chunk` of line `line` lies in a box, in bytes: chunk ^ line % 8, for lines of 128 bytes.

@@ -17,10 +17,8 @@ struct TmaPaths {
   CPath c_path;
   DPath d_path;
 
-  // What most calls need: no C, one row of it or C by TMA; D by TMA; no activation.
-  bool plain(const Problem& p) const {
-    return c_path < CPath::pieces && d_path == DPath::tma && p.activation.kind == Activation::Kind::none;
-  }
+  // What most calls need: no C, one row of it or C by TMA; D by TMA.
+  __host__ __device__ bool plain() const { return c_path < CPath::pieces && d_path == DPath::tma; }
 };
 
 // D has `splits` layers of (M, N).
@@ -301,8 +299,7 @@ struct TmaEpilogue {
         wait_for_c(i, use);
         add_c(i, of_box(acc, i));
       });
-      if (!PLAIN && p.activation.kind != Activation::Kind::none)
-        each([&](int i) { activate<WIDTH / 2>(of_box(acc, i), p.activation); });
+      if (p.activation.kind != Activation::Kind::none) each([&](int i) { activate<WIDTH / 2>(of_box(acc, i), p.activation); });
       each([&](int i) { write_box(i, of_box(acc, i)); });
       fence_before_tma();
       sync();
@@ -376,7 +373,7 @@ struct TmaEpilogue {
   __device__ __forceinline__ void finish(float (&acc)[ROWS / kBoxRows][COLS / 2], int m0, int n0, int split,
                                          uint32_t use) const {
     if (paths.c_path == CPath::row) cp_async_wait<0>();  // the barrier before the first box makes all of the row visible
-    if (PLAIN || (paths.c_path < CPath::pieces && paths.d_path == DPath::tma)) finish_by_tma(acc, m0, n0, split, use);
+    if (PLAIN || paths.plain()) finish_by_tma(acc, m0, n0, split, use);
     else finish_by_hand(acc, m0, n0, split, use);
   }
 };
