@@ -12,7 +12,7 @@
 // block's barrier with .release.cluster costs a MEMBAR.ALL.GPU for each K tile, and half the speed; the default scope does not.)
 // bench/results/h200-tried.md has the times.
 //
-// Measured gain (H200): 1.5x mma_swizzle at 4096 cubed (727 TFLOP/s, h200-ladder.json), 1.08x torch.addmm (727, h200-sweep.json).
+// Measured gain (H200): 1.5x mma_swizzle at 4096 cubed (727 TFLOP/s, h200-ladder.json), 1.08x torch.addmm (716, h200-sweep.json).
 //
 // Build: nvcc -std=c++17 -O3 -gencode=arch=compute_90a,code=sm_90a -Xptxas=-v -cubin -o wgmma.cubin csrc/kernels/07_wgmma_tma.cu
 // Run:   python -m bench.sweep --kernel wgmma_tma
