@@ -39,12 +39,12 @@ __global__ __launch_bounds__(THREADS, kWmmaBlock[I].blocks_per_sm) void wmma_blo
   const int warp = threadIdx.x / 32, warp_m = warp / WARPS_N * WARP_M, warp_n = warp % WARPS_N * WARP_N;
   float* const staging = reinterpret_cast<float*>(smem) + warp * Warp::STAGING;  // (16, WARP_N + 8), after the operands
 
-  const Operand a = ATile::a_of(p, wide.a);           // (M, K)
-  const Operand b = BTile::b_of(p, wide.b);           // (N, K)
   const int64_t tiles_n = (p.n + BLK_N - 1) / BLK_N, tiles = (p.m + BLK_M - 1) / BLK_M * tiles_n;
 
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const int64_t m0 = tile / tiles_n * BLK_M, n0 = tile % tiles_n * BLK_N;
+    const Operand a = ATile::a_of(p, wide.a);         // (M, K), made anew: held through the epilogue, it was spilled
+    const Operand b = BTile::b_of(p, wide.b);         // (N, K)
     Warp product;                                     // (WARP_M, WARP_N)
     product.clear();
 
