@@ -14,10 +14,10 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-CPP_SOURCES = ["csrc/op.cpp", "csrc/bind.cpp", "csrc/gemm/plan.cpp", "csrc/gemm/registry.cpp"]
+CPP_SOURCES = ["csrc/op/op.cpp", "csrc/op/introspect.cpp", "csrc/gemm/planner.cpp", "csrc/kernels/registry.cpp"]
 CUDA_SOURCES = [
-    "csrc/op_cuda.cpp",
-    "csrc/gemm/execute.cpp",
+    "csrc/op/cuda.cpp",
+    "csrc/gemm/run.cpp",
     "csrc/kernels/00_workspace.cu",
     "csrc/kernels/01_simt.cu",
     "csrc/kernels/02_wmma_naive.cu",

@@ -18,7 +18,7 @@ import torch
 
 from bench.compile import library
 from bench.timing import record
-from torch_addmm_tc.banks import LAYOUTS, WARP, Access
+from torch_addmm_tc.tools.banks import LAYOUTS, WARP, Access
 
 COUNTERS = [f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum" for op in ("ld", "st")]
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torch_addmm_tc import _C
-from torch_addmm_tc.banks import LAYOUTS, Access, Layout, degree, matrix_read, tile_store
+from torch_addmm_tc.tools.banks import LAYOUTS, Access, Layout, degree, matrix_read, tile_store
 
 
 @pytest.mark.parametrize(

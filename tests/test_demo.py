@@ -11,7 +11,8 @@ import torch
 
 from bench import ladder, report, sweep
 from bench.timing import ROOT
-from torch_addmm_tc import demo, timing
+from torch_addmm_tc import timing
+from torch_addmm_tc.tools import demo
 
 
 def run(*arguments):

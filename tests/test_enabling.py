@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import torch_addmm_tc as tc
-from torch_addmm_tc import enabling
+from torch_addmm_tc.integrations import enabled
 
 
 @pytest.fixture
@@ -17,13 +17,13 @@ def calls(monkeypatch):
     """(name, thread) of the calls of this package's functions that torch's calls arrive at."""
     seen = []
     for name in ("addmm", "ADDMM", "mm", "MM"):
-        function = getattr(enabling, name)
+        function = getattr(enabled, name)
 
         def spy(*args, name=name.lower(), function=function, **kwargs):
             seen.append((name, threading.current_thread()))
             return function(*args, **kwargs)
 
-        monkeypatch.setattr(enabling, name, spy)
+        monkeypatch.setattr(enabled, name, spy)
     return seen
 
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import torch_addmm_tc as tc
-from torch_addmm_tc import explain
+from torch_addmm_tc.tools import explain
 from torch_addmm_tc.__main__ import main
-from torch_addmm_tc.banks import LAYOUTS
-from torch_addmm_tc.explain import Occupancy, Problem, Waves
-from torch_addmm_tc.planning import H200
+from torch_addmm_tc.tools.banks import LAYOUTS
+from torch_addmm_tc.tools.explain import Occupancy, Problem, Waves
+from torch_addmm_tc.tools.planning import H200
 
 
 @pytest.fixture

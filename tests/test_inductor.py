@@ -9,8 +9,8 @@ from torch import nn
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.activations import FORMULAS
-from torch_addmm_tc.inductor import Pass
+from torch_addmm_tc.integrations.fusion import FORMULAS
+from torch_addmm_tc.integrations.inductor import Pass
 
 LOGGER = "torch_addmm_tc.inductor"
 

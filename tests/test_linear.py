@@ -11,7 +11,7 @@ from torch import nn
 from torch.autograd import forward_ad
 
 import torch_addmm_tc as tc
-from torch_addmm_tc import linear
+from torch_addmm_tc.integrations import linear
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 

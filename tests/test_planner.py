@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.planning import H200
+from torch_addmm_tc.tools.planning import H200
 from torch_addmm_tc.testing import Case, case_grid
 
 AMPERE = tc.Gpu(sm=80, num_sms=108, smem_per_block=163 * 1024)

@@ -33,7 +33,7 @@ def in_two_processes(tmp_path, body):
 def check_every_placement(mesh):
     from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
-    from torch_addmm_tc import sharding  # noqa: F401
+    from torch_addmm_tc.registration import sharding  # noqa: F401
 
     def partial(x):
         """x as the sum of what the processes hold."""

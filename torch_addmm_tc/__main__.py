@@ -6,7 +6,7 @@ Exits with 1 if any result is outside its error bound, so it doubles as a self-c
 import argparse
 import sys
 
-from torch_addmm_tc import demo, explain, layout
+from torch_addmm_tc.tools import demo, explain, layout
 
 
 def main(argv=None):

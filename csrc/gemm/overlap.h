@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include "problem.h"
+#include "desc.h"
 
 namespace tc {
 

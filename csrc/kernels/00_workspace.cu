@@ -11,9 +11,9 @@
 #include <climits>
 #include <type_traits>
 
-#include "../gemm/execute.h"
+#include "../gemm/run.h"
 #include "../tile/copy.cuh"
-#include "../tile/epilogue.cuh"
+#include "../epilogue/epilogue.cuh"
 #include "../tile/launch.h"
 
 namespace tc {

@@ -8,10 +8,10 @@
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o simt.cubin csrc/kernels/01_simt.cu
 // Run:   python -m bench.sweep --kernel simt
-#include "../gemm/instances.h"
+#include "configs.h"
 #include "../tile/copy.cuh"
 #include "../tile/dispatch.h"
-#include "../tile/epilogue.cuh"
+#include "../epilogue/epilogue.cuh"
 
 namespace tc {
 namespace {

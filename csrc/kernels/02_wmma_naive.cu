@@ -10,7 +10,7 @@
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o wmma_naive.cubin csrc/kernels/02_wmma_naive.cu
 // Run:   python -m bench.sweep --kernel wmma_naive
-#include "../gemm/instances.h"
+#include "configs.h"
 #include "../tile/dispatch.h"
 #include "../tile/operand.cuh"
 #include "../tile/wmma.cuh"

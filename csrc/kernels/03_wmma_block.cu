@@ -12,7 +12,7 @@
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o wmma_block.cubin csrc/kernels/03_wmma_block.cu
 // Run:   python -m bench.sweep --kernel wmma_block
-#include "../gemm/instances.h"
+#include "configs.h"
 #include "../tile/dispatch.h"
 #include "../tile/operand.cuh"
 #include "../tile/wmma.cuh"

@@ -11,7 +11,7 @@
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o wmma_dbuf.cubin csrc/kernels/04_wmma_double_buffer.cu
 // Run:   python -m bench.sweep --kernel wmma_double_buffer
-#include "../gemm/instances.h"
+#include "configs.h"
 #include "../tile/dispatch.h"
 #include "../tile/operand.cuh"
 #include "../tile/scheduler.cuh"

@@ -12,7 +12,7 @@
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o wmma_kstage.cubin csrc/kernels/05_wmma_kstage.cu
 // Run:   python -m bench.sweep --kernel wmma_kstage
-#include "../gemm/instances.h"
+#include "configs.h"
 #include "../tile/dispatch.h"
 #include "../tile/operand.cuh"
 #include "../tile/scheduler.cuh"

@@ -15,9 +15,9 @@
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o mma_swizzle.cubin csrc/kernels/06_mma_swizzle.cu
 // Run:   python -m bench.sweep --kernel mma_swizzle
-#include "../gemm/instances.h"
+#include "configs.h"
 #include "../tile/dispatch.h"
-#include "../tile/epilogue.cuh"
+#include "../epilogue/epilogue.cuh"
 #include "../tile/scheduler.cuh"
 #include "../tile/swizzled_tile.cuh"
 

@@ -16,10 +16,10 @@
 //
 // Build: nvcc -std=c++17 -O3 -gencode=arch=compute_90a,code=sm_90a -Xptxas=-v -cubin -o wgmma.cubin csrc/kernels/07_wgmma_tma.cu
 // Run:   python -m bench.sweep --kernel wgmma_tma
-#include "../gemm/instances.h"
+#include "configs.h"
 #include "../tile/scheduler.cuh"
-#include "../tile/tma_epilogue.cuh"
-#include "../tile/wgmma.cuh"
+#include "../epilogue/tma_epilogue.cuh"
+#include "../ptx/wgmma.cuh"
 
 namespace tc {
 namespace {

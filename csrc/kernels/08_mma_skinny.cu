@@ -11,11 +11,11 @@
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o mma_skinny.cubin csrc/kernels/08_mma_skinny.cu
 // Run:   python -m bench.sweep --kernel mma_skinny --only 1,4096,4096
-#include "../gemm/instances.h"
+#include "configs.h"
 #include "../tile/copy.cuh"
 #include "../tile/dispatch.h"
-#include "../tile/epilogue.cuh"
-#include "../tile/mma.cuh"
+#include "../epilogue/epilogue.cuh"
+#include "../ptx/mma.cuh"
 #include "../tile/scheduler.cuh"
 
 namespace tc {

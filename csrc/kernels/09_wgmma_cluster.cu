@@ -10,13 +10,13 @@
 //
 // Build: nvcc -std=c++17 -O3 -gencode=arch=compute_90a,code=sm_90a -Xptxas=-v -cubin -o cluster.cubin csrc/kernels/09_wgmma_cluster.cu
 // Run:   python -m bench.sweep --kernel wgmma_cluster --only 128,4096,14336
-#include "../gemm/instances.h"
-#include "../tile/barrier.cuh"
-#include "../tile/cluster.cuh"
-#include "../tile/epilogue.cuh"
+#include "configs.h"
+#include "../ptx/mbarrier.cuh"
+#include "../ptx/cluster.cuh"
+#include "../epilogue/epilogue.cuh"
 #include "../tile/scheduler.cuh"
 #include "../tile/tma.cuh"
-#include "../tile/wgmma.cuh"
+#include "../ptx/wgmma.cuh"
 
 namespace tc {
 namespace {

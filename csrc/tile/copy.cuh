@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "async.cuh"
+#include "../ptx/cp_async.cuh"
 
 namespace tc {
 

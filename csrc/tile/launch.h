@@ -7,7 +7,7 @@
 #include <atomic>
 #include <initializer_list>
 
-#include "../gemm/registry.h"
+#include "../gemm/kernel.h"
 
 namespace tc {
 

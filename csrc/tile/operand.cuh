@@ -1,9 +1,9 @@
 // An operand's tile in padded shared memory, for the WMMA rungs.
 #pragma once
 
-#include "../gemm/problem.h"
+#include "../gemm/desc.h"
 #include "copy.cuh"
-#include "swizzle.h"
+#include "../layout/swizzle.h"
 
 namespace tc {
 

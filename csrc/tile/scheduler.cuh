@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "../gemm/registry.h"
+#include "../gemm/kernel.h"
 
 namespace tc {
 

@@ -1,10 +1,10 @@
 // An operand's tile in XOR-swizzled shared memory: filled by cp.async, read by ldmatrix, without bank conflicts.
 #pragma once
 
-#include "../gemm/problem.h"
+#include "../gemm/desc.h"
 #include "copy.cuh"
-#include "mma.cuh"
-#include "swizzle.h"
+#include "../ptx/mma.cuh"
+#include "../layout/swizzle.h"
 
 namespace tc {
 

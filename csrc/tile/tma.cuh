@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "../gemm/registry.h"
+#include "../gemm/kernel.h"
 #include "dispatch.h"
 
 namespace tc {

@@ -5,8 +5,8 @@
 
 #include <type_traits>
 
-#include "epilogue.cuh"
-#include "swizzle.h"
+#include "../epilogue/epilogue.cuh"
+#include "../layout/swizzle.h"
 
 namespace tc {
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.autograd import forward_ad
 
-from torch_addmm_tc.fake import SUPPORTED
+from torch_addmm_tc.registration.fake import SUPPORTED
 from torch_addmm_tc.ops import tf32_allowed
 
 PLAIN = frozenset((torch.Tensor, nn.Parameter))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 import torch
 
 from torch_addmm_tc import _C
-from torch_addmm_tc.fake import checked_shape
+from torch_addmm_tc.registration.fake import checked_shape
 from torch_addmm_tc.ops import tf32_allowed
 
 

@@ -1,6 +1,6 @@
 // The op as torch sees it: schemas, argument checks in torch.addmm's words, output allocation, the CPU implementation.
 // LibTorch's stable ABI only, so that one binary serves torch 2.11 and later.
-#include "op.h"
+#include "backend.h"
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
@@ -14,7 +14,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "gemm/overlap.h"
+#include "../gemm/overlap.h"
 
 namespace tc {
 namespace {

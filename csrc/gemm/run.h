@@ -1,7 +1,7 @@
 // From a plan to launches: repack what the kernel cannot read, run it, add up the parts of a split K.
 #pragma once
 
-#include "plan.h"
+#include "planner.h"
 
 namespace tc {
 

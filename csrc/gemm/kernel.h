@@ -1,7 +1,7 @@
 // The kernels and their instances. Adding a rung: one file in kernels/, one line in registry.cpp.
 #pragma once
 
-#include "problem.h"
+#include "desc.h"
 
 namespace tc {
 

@@ -2,11 +2,11 @@
 // a box of D where it lies, and leaves by TMA while the next one is computed.
 #pragma once
 
-#include "async.cuh"
-#include "barrier.cuh"
+#include "../ptx/cp_async.cuh"
+#include "../ptx/mbarrier.cuh"
 #include "epilogue.cuh"
-#include "mma.cuh"
-#include "tma.cuh"
+#include "../ptx/mma.cuh"
+#include "../tile/tma.cuh"
 
 namespace tc {
 

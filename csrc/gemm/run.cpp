@@ -1,4 +1,4 @@
-#include "execute.h"
+#include "run.h"
 
 namespace tc {
 

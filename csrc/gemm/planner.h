@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "registry.h"
+#include "kernel.h"
 
 namespace tc {
 

@@ -5,12 +5,12 @@ import functools
 import torch
 from torch import nn
 
-from torch_addmm_tc import routing
+from torch_addmm_tc.integrations import routing
 from torch_addmm_tc.ops import addmm, mm
 
 
 def _sharding():
-    from torch_addmm_tc import sharding  # registers the ops' rules for DTensors: not before the first one comes
+    from torch_addmm_tc.registration import sharding  # registers the ops' rules for DTensors: not before the first one comes
 
     return sharding
 

@@ -1,4 +1,4 @@
-#include "plan.h"
+#include "planner.h"
 
 #include <algorithm>
 

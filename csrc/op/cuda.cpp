@@ -1,5 +1,5 @@
 // From a checked problem to a launch on torch's current stream, and from a launcher's status to an exception.
-#include "op.h"
+#include "backend.h"
 
 #include <cuda_runtime_api.h>
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <tuple>
 
-#include "gemm/execute.h"
+#include "../gemm/run.h"
 
 namespace tc {
 namespace {

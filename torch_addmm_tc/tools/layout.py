@@ -1,6 +1,6 @@
 """`python -m torch_addmm_tc layout`: how a tile lies across the banks of shared memory, and what each access to it costs."""
 
-from torch_addmm_tc.banks import LAYOUTS, Layout
+from torch_addmm_tc.tools.banks import LAYOUTS, Layout
 
 BANK_GROUPS = 8
 

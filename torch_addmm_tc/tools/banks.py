@@ -5,7 +5,7 @@ Guide, "Shared Memory"). A warp's access is served in phases of 128 bytes, 32 th
 accesses of one phase collide (NVIDIA, "Volta: Architecture and Performance Optimization", GTC 2018). ldmatrix takes a phase for
 each 8x8 matrix, whose eight rows of 16 bytes it reads.
 
-Offsets and paddings come from csrc/tile/swizzle.h itself, through _C; each access pattern names the code whose addresses it
+Offsets and paddings come from csrc/layout/swizzle.h itself, through _C; each access pattern names the code whose addresses it
 repeats. Left out: wgmma's and TMA's accesses, which the hardware swizzles itself, and an epilogue's rows for a D that is not
 16-byte aligned.
 """

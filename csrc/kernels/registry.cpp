@@ -1,6 +1,6 @@
-#include "registry.h"
+#include "../gemm/kernel.h"
 
-#include "instances.h"
+#include "configs.h"
 
 namespace tc {
 

@@ -2,9 +2,9 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "gemm/overlap.h"
-#include "gemm/plan.h"
-#include "tile/swizzle.h"
+#include "../gemm/overlap.h"
+#include "../gemm/planner.h"
+#include "../layout/swizzle.h"
 
 namespace py = pybind11;
 

@@ -1,8 +1,8 @@
 // Every instance of every kernel, stated once: the planner prices them, the launchers compile them.
 #pragma once
 
-#include "../tile/swizzle.h"
-#include "registry.h"
+#include "../layout/swizzle.h"
+#include "../gemm/kernel.h"
 
 namespace tc {
 

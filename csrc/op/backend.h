@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "gemm/problem.h"
+#include "../gemm/desc.h"
 
 namespace tc {
 

@@ -4,8 +4,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "../gemm/problem.h"
-#include "copy.cuh"
+#include "../gemm/desc.h"
+#include "../tile/copy.cuh"
 
 namespace tc {
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import torch
 
-from torch_addmm_tc import routing
+from torch_addmm_tc.integrations import routing
 from torch_addmm_tc.ops import ADDMM, MM, addmm, mm
 
 ATEN = torch.ops.aten

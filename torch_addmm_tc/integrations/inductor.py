@@ -1,7 +1,7 @@
 """Compiled models: torch.compile(model, options=torch_addmm_tc.compile_options()).
 
 An Inductor pass over the graph that is about to be lowered, after autograd and decompositions, replaces aten.addmm and aten.mm
-by this package's ops wherever routing.py lets it, and an activation that follows one goes into its epilogue (activations.py).
+by this package's ops wherever routing.py lets it, and an activation that follows one goes into its epilogue (fusion.py).
 It runs on forward and backward graphs alike: gradients are formulas by then.
 The logger `torch_addmm_tc.inductor` says what was replaced (INFO, TORCH_LOGS=torch_addmm_tc.inductor) and what was left and why
 (DEBUG, TORCH_LOGS=+torch_addmm_tc.inductor).
@@ -16,7 +16,7 @@ from torch._inductor import config, list_mode_options
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from torch_addmm_tc import activations, routing
+from torch_addmm_tc.integrations import fusion, routing
 from torch_addmm_tc.ops import tf32_allowed
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def _replace(graph, node, target, args, **scalars):
     """`node` becomes a call of `target`, with what the graph knows of its result."""
     with graph.inserting_before(node):
         new = graph.call_function(target, args, {**scalars, "allow_tf32": tf32_allowed()})
-    activations.copy_meta(node, new)
+    fusion.copy_meta(node, new)
     node.replace_all_uses_with(new)
     graph.erase_node(node)
 
@@ -101,7 +101,7 @@ class Pass(CustomGraphPass):
             scalars = {name: node.kwargs[name] for name in ("beta", "alpha") if name in node.kwargs}
             _replace(graph, node, REPLACEMENTS[node.target], node.args, **scalars)
         for node in list(graph.nodes):
-            if name := activations.fuse(graph, node):
+            if name := fusion.fuse(graph, node):
                 replaced[f"{node.target} + {name}"] += 1
         if replaced or left:
             log.info("replaced %s; left %s", dict(replaced) or "nothing", dict(left) or "nothing")
@@ -109,7 +109,7 @@ class Pass(CustomGraphPass):
     def uuid(self):
         """Changes with the pass, the setting it reads and the user's passes; None, no caching, where one of those has none."""
         theirs = [other.uuid() if isinstance(other, CustomGraphPass) else None for other in self.before]
-        own = get_hash_for_files((__file__, activations.__file__, routing.__file__))
+        own = get_hash_for_files((__file__, fusion.__file__, routing.__file__))
         return None if None in theirs else (own, torch.torch_version.__version__, tf32_allowed(), *theirs)
 
 

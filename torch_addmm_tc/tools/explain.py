@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from torch_addmm_tc.planning import H200, Candidate, Gpu, Plan, plan
+from torch_addmm_tc.tools.planning import H200, Candidate, Gpu, Plan, plan
 
 # An H200's limits: the most that was measured on one of each tensor-core instruction alone and of a copy (bench/ceilings.cu
 # measures them again), and fp32 on CUDA cores by NVIDIA's data sheet.
