@@ -14,7 +14,15 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-CPP_SOURCES = ["csrc/op/op.cpp", "csrc/op/introspect.cpp", "csrc/gemm/planner.cpp", "csrc/kernels/registry.cpp"]
+CPP_SOURCES = [
+    "csrc/op/op.cpp",
+    "csrc/op/checks.cpp",
+    "csrc/op/tensor.cpp",
+    "csrc/op/cpu.cpp",
+    "csrc/op/introspect.cpp",
+    "csrc/gemm/planner.cpp",
+    "csrc/kernels/registry.cpp",
+]
 CUDA_SOURCES = [
     "csrc/op/cuda.cpp",
     "csrc/gemm/run.cpp",
