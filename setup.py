@@ -28,10 +28,7 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).resolve().parent
 BUILD = Path("build")  # below ROOT, like every path in a ninja file
 
-OP_SOURCES = ["csrc/op/op.cpp", "csrc/op/introspect.cpp"]
-OP_CUDA_SOURCES = ["csrc/op/cuda.cpp"]
-PLAIN_SOURCES = ["csrc/gemm/planner.cpp", "csrc/kernels/registry.cpp"]  # neither torch nor CUDA
-PLAIN_CUDA_SOURCES = ["csrc/gemm/run.cpp"]
+CUDA_ONLY = {"csrc/op/cuda.cpp", "csrc/gemm/run.cpp"}  # of the C++ sources
 
 # The families of architectures: an object with wgmma needs sm_90a, and the others need sm_80.
 AMPERE, HOPPER, BOTH = ("ampere",), ("hopper",), ("ampere", "hopper")
@@ -231,10 +228,11 @@ class Builder:
         flags += ["-DTC_WITH_CUDA"] * self.cuda
         torch_flags = ["-DPYBIND11_DETAILED_ERROR_MESSAGES", *["-DUSE_CUDA"] * self.cuda]
         torch_flags += [x for folder in self.includes for x in ("-isystem", str(folder))]
-        for source in OP_SOURCES + OP_CUDA_SOURCES * self.cuda:
-            yield Object(source, self.op_folder / f"{Path(source).stem}.o", (*flags, *torch_flags))
-        for source in PLAIN_SOURCES + PLAIN_CUDA_SOURCES * self.cuda:
-            yield Object(source, self.plain_folder / f"{Path(source).stem}.o", tuple(flags))
+        for path in sorted((ROOT / "csrc").glob("*/*.cpp")):
+            source, in_op = str(path.relative_to(ROOT)), path.parent.name == "op"
+            folder, more = (self.op_folder, torch_flags) if in_op else (self.plain_folder, [])
+            if self.cuda or source not in CUDA_ONLY:
+                yield Object(source, folder / f"{path.stem}.o", (*flags, *more))
 
     def kernel_objects(self):
         if not self.cuda:

@@ -1,4 +1,6 @@
-"""torch.ops.tc.mm: addmm without an input to add."""
+"""torch_addmm_tc.mm and tc.addmm without self: the plain product."""
+
+import math
 
 import pytest
 import torch
@@ -7,7 +9,7 @@ from torch.library import opcheck
 import torch_addmm_tc as tc
 from torch_addmm_tc.testing import Case, reference
 
-MM = torch.ops.tc.mm
+ADDMM = torch.ops.tc.addmm.default
 
 
 @pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float32), ids=str)
@@ -25,14 +27,24 @@ def test_mm(device, dtype, out_dtype, a, b, m, n, k):
 
 def test_opcheck(device):
     _, a, b = Case(6, 10, 8, b="col").inputs(device)
-    opcheck(MM.default, (a, b))
-    opcheck(MM.dtype, (a, b, torch.float32))
+    opcheck(ADDMM, (None, a, b))
+    opcheck(ADDMM, (None, a, b), {"out_dtype": torch.float32})
+
+
+def test_beta_is_ignored_without_self(device):
+    _, a, b = Case(6, 10, 8).inputs(device)
+    assert torch.equal(ADDMM(None, a, b, beta=math.nan), ADDMM(None, a, b))
+    out = torch.full((6, 10), math.nan, dtype=a.dtype, device=device)
+    torch.ops.tc.addmm_out(None, a, b, beta=math.nan, out=out)
+    assert torch.equal(out, ADDMM(None, a, b))
 
 
 def test_vmap_and_autocast(device):
     a, b = torch.randn(3, 6, 8, device=device), torch.randn(8, 10, device=device)
-    assert torch.allclose(torch.vmap(MM.default, (0, None))(a, b), a @ b, atol=1e-4)
-    assert torch.allclose(torch.vmap(MM.dtype, (0, None, None))(a, b, torch.float32), a @ b, atol=1e-4)
+    assert torch.allclose(torch.vmap(tc.mm, (0, None))(a, b), a @ b, atol=1e-4)
+    assert torch.allclose(torch.vmap(tc.mm, (None, 0))(b.t(), a.mT), (a @ b).mT, atol=1e-4)
+    wide = torch.vmap(lambda a, b: tc.mm(a, b, out_dtype=torch.float32), (0, None))(a, b)
+    assert torch.allclose(wide, a @ b, atol=1e-4)
     with torch.autocast(device, dtype=torch.bfloat16):
         assert tc.mm(a[0], b).dtype == torch.bfloat16 and tc.mm(a[0], b, out_dtype=torch.float32).dtype == torch.float32
 
@@ -50,6 +62,6 @@ def test_errors_are_addmms(device, where):
         ((a.clone().requires_grad_(), b), "forward-only, but mat1 requires grad"),
     ):
         with pytest.raises(RuntimeError, match=message):
-            MM(*args)
+            tc.mm(*args)
     with pytest.raises(RuntimeError, match="out_dtype must be the same as input dtype or fp32"):
-        MM(a, b, torch.bfloat16)
+        tc.mm(a, b, out_dtype=torch.bfloat16)

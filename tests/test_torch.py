@@ -20,11 +20,10 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 def test_opcheck(device, dtype, broadcast):
     args = Case(6, 10, 8, dtype, broadcast=broadcast, b="col").inputs(device)
     opcheck(OPS.addmm.default, args, {"beta": 0.5, "alpha": 2})
-    opcheck(OPS.addmm.dtype, (*args, torch.float32), {"beta": 0.5})
-    opcheck(OPS.addmm_out.default, args, {"out": torch.empty(6, 10, dtype=dtype, device=device)})
-    if device == "cuda":
-        out = torch.empty(6, 10, dtype=dtype, device=device)
-        opcheck(OPS.addmm_by_kernel_out.default, args, {"kernel": "simt", "out": out})
+    opcheck(OPS.addmm.default, args, {"beta": 0.5, "out_dtype": torch.float32, "activation": "gelu", "precision": "tf32"})
+    out = torch.empty(6, 10, dtype=dtype, device=device)
+    opcheck(OPS.addmm_out.default, args, {"out": out, "kernel_name": "simt" if device == "cuda" else ""})
+    opcheck(OPS.addmm_out.default, (None, *args[1:]), {"out": out, "activation": "relu"})
 
 
 @pytest.mark.parametrize("dynamic", (False, True))
@@ -121,8 +120,8 @@ def test_autocast_mixes_dtypes_like_torch(device):
         assert tc.addmm(c.half(), a, b.half()).dtype == torch.addmm(c.half(), a, b.half()).dtype == torch.bfloat16
 
 
-class Tf32Arguments(TorchDispatchMode):
-    """Collects each call's allow_tf32."""
+class Precisions(TorchDispatchMode):
+    """Collects the precision of each call of tc.addmm."""
 
     def __init__(self):
         super().__init__()
@@ -130,7 +129,7 @@ class Tf32Arguments(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func is OPS.addmm.default:
-            self.seen.append((kwargs or {}).get("allow_tf32", False))
+            self.seen.append((kwargs or {}).get("precision", "ieee"))
         return func(*args, **(kwargs or {}))
 
 
@@ -143,26 +142,27 @@ def matmul_precision():
 
 def test_torchs_tf32_setting_is_passed_on(device, matmul_precision):
     args, half = Case(6, 10, 8, torch.float32).inputs(device), Case(6, 10, 8).inputs(device)
-    with Tf32Arguments() as mode:
+    with Precisions() as mode:
         for precision in ("highest", "high", "highest"):
             matmul_precision(precision)
             tc.addmm(*args)
             tc.addmm(*half)
-    assert mode.seen == [False, False, True, False, False, False]
+    assert mode.seen == ["ieee", "ieee", "tf32", "ieee", "ieee", "ieee"]
 
 
 def test_a_compiled_graph_follows_torchs_tf32_setting(device, matmul_precision):
     args, graphs = Case(6, 10, 8, torch.float32).inputs(device), []
 
     def backend(graph, _):
-        graphs.append([node.kwargs.get("allow_tf32", False) for node in graph.graph.nodes if node.target is OPS.addmm.default])
+        calls = [node for node in graph.graph.nodes if node.target is OPS.addmm.default]
+        graphs.append([node.kwargs.get("precision", "ieee") for node in calls])
         return graph.forward
 
     compiled = torch.compile(tc.addmm, fullgraph=True, backend=backend)
     for precision in ("highest", "high"):
         matmul_precision(precision)
         compiled(*args)
-    assert graphs == [[False], [True]]
+    assert graphs == [["ieee"], ["tf32"]]
 
 
 @pytest.mark.parametrize("in_dims", [(0, None, None), (None, 0, None), (None, None, 0), (0, 0, None), (0, 1, 2), (None, 2, 1)])

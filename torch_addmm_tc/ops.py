@@ -1,4 +1,4 @@
-"""The public function, with torch.addmm's signature. Importing this module loads _C, which registers torch.ops.tc.*."""
+"""The public functions, over torch.ops.tc.addmm and addmm_out. Importing this module loads _C, which defines both."""
 
 import warnings
 
@@ -8,73 +8,119 @@ from torch_addmm_tc import _C
 
 kernels = _C.kernels
 
-TC = torch.ops.tc
-ADDMM, MM = TC.addmm.default, TC.mm.default  # looked up once
-ONE = 1  # the scalars' default, told by identity: complex numbers, tensors and symbols may equal it
+ADDMM, ADDMM_OUT = torch.ops.tc.addmm.default, torch.ops.tc.addmm_out.default  # looked up once
+ONE = 1  # the default of beta and alpha. Compared by identity: complex numbers, tensors and symbols may equal it.
 
 
 @torch.compiler.assume_constant_result  # torch.compile guards on the setting itself and recompiles when it changes
 def tf32_allowed() -> bool:
-    """Whether the user lets fp32 products on CUDA use TF32 (torch.backends.cuda.matmul or set_float32_matmul_precision)."""
+    """Whether the user lets float32 products on CUDA use TF32.
+
+    The setting is torch's: torch.backends.cuda.matmul.fp32_precision or torch.set_float32_matmul_precision.
+    """
     return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
+def _is_tf32(mat1) -> bool:
+    """Whether the product of mat1 uses TF32 by torch's setting. None, which the op refuses, uses nothing."""
+    return mat1 is not None and mat1.dtype == torch.float32 and tf32_allowed()
+
+
 def addmm(input, mat1, mat2, *, beta=ONE, alpha=ONE, activation=None, out_dtype=None, out=None):
-    """activation(beta * input + alpha * (mat1 @ mat2)), computed in fp32 and rounded once.
+    """Compute activation(beta * input + alpha * (mat1 @ mat2)) in float32, rounded once.
+
+    float32 operands on CUDA are rounded to TF32 where torch's own setting allows it.
 
     Args:
-        input: broadcasts to (M, N); dtype of the operands, or of the result. Not read when beta is 0.
+        input: a tensor that broadcasts to (M, N), in the operands' dtype or the result's. It is not read when beta is 0.
+            None leaves it out.
         mat1: (M, K), float16, bfloat16 or float32, any strides.
-        mat2: (K, N), mat1's dtype and device, any strides.
-        beta, alpha: finite or not; they act in fp32.
+        mat2: (K, N), in mat1's dtype and on its device, any strides.
+        beta: a number, finite or not. It acts in float32.
+        alpha: a number, finite or not. It acts in float32.
         activation: "relu", "gelu", "gelu_tanh" (torch's approximate="tanh"), "silu" or None.
-        out_dtype: the result's dtype, mat1's by default; torch.float32 keeps what the fp32 accumulator holds.
-        out: written in place, any strides, and its dtype is the result's. It may be `input` itself, and may share no
-            memory with mat1 or mat2. Resized if its shape differs; then it may share no storage with any argument.
+        out_dtype: the result's dtype: mat1's, which is the default, or torch.float32, which keeps the accumulator's bits.
+        out: a tensor to write to, with any strides. Its dtype is the result's. It may be `input` itself, and may share no
+            memory with mat1 or mat2. It is resized if its shape differs; it may then share no storage with an argument.
 
     Returns:
         A row-major (M, N) tensor, or `out`.
 
     Raises:
-        RuntimeError: in torch.addmm's words for shapes, dtypes and devices that do not match; also for unsupported
-            dtypes and activations, and, the op being forward-only, for an argument that requires grad while grad mode is on.
+        RuntimeError: in torch.addmm's words, if shapes, dtypes or devices do not match. Also if a dtype or an activation is
+            not supported, or if an argument requires grad while grad mode is on, because the op is forward-only.
     """
-    tf32 = mat1.dtype == torch.float32 and tf32_allowed()
+    tf32 = _is_tf32(mat1)
     if out is not None:
-        if out_dtype not in (None, out.dtype):
-            raise RuntimeError(f"Expected out tensor to have dtype {out_dtype}, but got {out.dtype} instead")
-        shape, elements = out.shape, out.numel()
-        scalars = {"beta": beta, "alpha": alpha, "allow_tf32": tf32}
-        if activation is None:
-            TC.addmm_out(input, mat1, mat2, **scalars, out=out)
-        else:
-            TC.addmm_by_kernel_out(input, mat1, mat2, **scalars, activation=activation, kernel="", out=out)
-        if elements > 0 and out.shape != shape:
-            warnings.warn(
-                f"An output with one or more elements was resized since it had shape {list(shape)}, which does not "
-                f"match the required output shape {list(out.shape)}.",
-                stacklevel=2,
-            )
-        return out
-    if activation is not None:
-        scalars = {"activation": activation, "beta": beta, "alpha": alpha, "allow_tf32": tf32}
-        if out_dtype is None:
-            return TC.addmm_activation.default(input, mat1, mat2, **scalars)
-        return TC.addmm_activation.dtype(input, mat1, mat2, out_dtype, **scalars)
-    if out_dtype is None:
-        if beta is ONE and alpha is ONE and not tf32:  # the keywords cost the host a microsecond
-            return ADDMM(input, mat1, mat2)
-        return ADDMM(input, mat1, mat2, beta=beta, alpha=alpha, allow_tf32=tf32)
-    return TC.addmm.dtype(input, mat1, mat2, out_dtype, beta=beta, alpha=alpha, allow_tf32=tf32)
+        return _addmm_out(input, mat1, mat2, beta, alpha, activation, out_dtype, tf32, out)
+    if activation is None and out_dtype is None and beta is ONE and alpha is ONE and not tf32:
+        return ADDMM(input, mat1, mat2)  # keywords cost the host a microsecond
+    return ADDMM(
+        input,
+        mat1,
+        mat2,
+        beta=beta,
+        alpha=alpha,
+        activation=activation or "none",
+        out_dtype=out_dtype,
+        precision="tf32" if tf32 else "ieee",
+    )
+
+
+def _addmm_out(input, mat1, mat2, beta, alpha, activation, out_dtype, tf32, out):
+    if out_dtype not in (None, out.dtype):
+        raise RuntimeError(_C.messages["out_dtype_differs"].format(out_dtype, out.dtype))
+    shape, elements = out.shape, out.numel()
+    precision = "tf32" if tf32 else "ieee"
+    ADDMM_OUT(input, mat1, mat2, beta=beta, alpha=alpha, activation=activation or "none", precision=precision, out=out)
+    if elements > 0 and out.shape != shape:
+        warnings.warn(
+            f"An output with one or more elements was resized since it had shape {list(shape)}, which does not "
+            f"match the required output shape {list(out.shape)}.",
+            stacklevel=3,
+        )
+    return out
 
 
 def mm(mat1, mat2, *, activation=None, out_dtype=None):
-    """activation(mat1 @ mat2): addmm without an input to add. Shapes, dtypes, result and errors are addmm's."""
-    tf32 = mat1.dtype == torch.float32 and tf32_allowed()
-    if activation is not None:
-        if out_dtype is None:
-            return TC.mm_activation.default(mat1, mat2, activation=activation, allow_tf32=tf32)
-        return TC.mm_activation.dtype(mat1, mat2, out_dtype, activation=activation, allow_tf32=tf32)
-    if out_dtype is None:
-        return MM(mat1, mat2, allow_tf32=True) if tf32 else MM(mat1, mat2)
-    return TC.mm.dtype(mat1, mat2, out_dtype, allow_tf32=tf32)
+    """Compute activation(mat1 @ mat2) in float32, rounded once.
+
+    Args:
+        mat1: (M, K), float16, bfloat16 or float32, any strides.
+        mat2: (K, N), in mat1's dtype and on its device, any strides.
+        activation: "relu", "gelu", "gelu_tanh" (torch's approximate="tanh"), "silu" or None.
+        out_dtype: the result's dtype: mat1's, which is the default, or torch.float32.
+
+    Returns:
+        A row-major (M, N) tensor.
+
+    Raises:
+        RuntimeError: as addmm does.
+    """
+    tf32 = _is_tf32(mat1)
+    if activation is None and out_dtype is None and not tf32:
+        return ADDMM(None, mat1, mat2)
+    precision = "tf32" if tf32 else "ieee"
+    return ADDMM(None, mat1, mat2, activation=activation or "none", out_dtype=out_dtype, precision=precision)
+
+
+def linear(input, weight, bias=None, *, activation=None, out_dtype=None):
+    """Compute activation(input @ weight.T + bias), as torch.nn.functional.linear does without the activation.
+
+    Args:
+        input: (..., K), float16, bfloat16 or float32. It is copied if its leading dimensions are not one in memory.
+        weight: (N, K), in input's dtype and on its device, any strides.
+        bias: a tensor that broadcasts to (N,), in input's dtype or the result's; or None.
+        activation: "relu", "gelu", "gelu_tanh" (torch's approximate="tanh"), "silu" or None.
+        out_dtype: the result's dtype: input's, which is the default, or torch.float32.
+
+    Returns:
+        A contiguous (..., N) tensor.
+
+    Raises:
+        RuntimeError: as addmm does, which sees input as mat1 and weight.T as mat2.
+    """
+    dims = input.dim()
+    rows = input if dims == 2 else input.flatten(0, -2) if dims > 2 else input.unsqueeze(0)
+    result = addmm(bias, rows, weight.t(), activation=activation, out_dtype=out_dtype)
+    return result if dims == 2 else result.view(*input.shape[:-1], weight.shape[0])

@@ -168,8 +168,8 @@ class Case:
 
     def run(self, kernel, args, out) -> torch.Tensor:
         """`out`, after the kernel of that name has written it."""
-        flags = {"allow_tf32": self.tf32, "activation": self.activation or "none"}
-        torch.ops.tc.addmm_by_kernel_out(*args, **self.scalars, **flags, kernel=kernel, out=out)
+        options = {"precision": "tf32" if self.tf32 else "ieee", "activation": self.activation or "none"}
+        torch.ops.tc.addmm_out(*args, **self.scalars, **options, kernel_name=kernel, out=out)
         return out
 
 

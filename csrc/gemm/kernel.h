@@ -1,84 +1,116 @@
-// The kernels and their instances. Adding a rung: one file in kernels/, one line in registry.cpp.
+// What a kernel tells the planner about itself, and how the planner reaches its compiled code.
 #pragma once
 
+#include <cstddef>
+#include <initializer_list>
+
 #include "desc.h"
+#include "device.h"
+#include "plan_key.h"
 
 namespace tc {
 
-// What the planner and the launchers know of a GPU.
-struct Device {
-  int ordinal;
-  int sm;                  // 10 * major + minor
-  int num_sms;
-  int64_t smem_per_block;  // bytes, after opting in
+template <typename T>
+struct Span {
+  T* first = nullptr;
+  int count = 0;
+
+  Span() = default;
+  Span(T* first, int count) : first(first), count(count) {}
+  template <std::size_t N>
+  constexpr Span(T (&array)[N]) : first(array), count(int(N)) {}
+
+  T* begin() const { return first; }
+  T* end() const { return first + count; }
+  T& operator[](int i) const { return first[i]; }
 };
 
-// One compiled configuration of a kernel.
-struct Instance {
+// The GPU families that a configuration is compiled for: 9.0a, and every other entry of TORCH_CUDA_ARCH_LIST.
+enum ArchSet : uint8_t { kAmpere = 1, kHopper = 2, kEverywhere = kAmpere | kHopper };
+
+// A set of maths, as bits.
+struct MathSet {
+  unsigned bits = 0;
+  constexpr bool has(Math math) const { return bits >> unsigned(math) & 1; }
+};
+template <Math... MATHS>
+struct Maths {
+  static constexpr MathSet set{(0u | ... | (1u << unsigned(MATHS)))};
+};
+
+// One configuration of a kernel. Times and rates are an H200's; the cost model scales them to other GPUs.
+struct Config {
   int tile_m, tile_n, tile_k;
-  int stages;         // K tiles on their way at once, in shared memory (mma_skinny: in registers)
+  int stages;         // K tiles under way at once, in shared memory (mma_skinny: in registers)
   int threads;
   int smem_bytes;     // dynamic shared memory
   int blocks_per_sm;  // what __launch_bounds__ asks for
-  float tflops;       // of an H200 while nothing but the product runs, fitted to measured times; scaled by the number of SMs
-  float epilogue = 0;     // microseconds of a tile's epilogue on an H200 that no product hides; 0: what plan.cpp says of its size
-  int slices = 1;         // mma_swizzle: groups of warps that multiply different k-steps of each K tile
-  int boxes = 0;          // wgmma_tma: 8 KB boxes of C and D in shared memory per warpgroup that multiplies
+  float tflops;       // of 16-bit operands while nothing but the product runs, fitted to measured times
+  float epilogue_us = 0;  // what no product hides of a tile's epilogue; 0: cost_model.cpp derives it from the tile's size
+  int warp_slices = 1;    // mma_swizzle: groups of warps that multiply different k-steps of each K tile (sliced K)
+  int boxes = 0;          // wgmma_tma: 8 KB boxes of C and D in shared memory for each warpgroup that multiplies
   bool pingpong = false;  // wgmma_tma: its two warpgroups take whole tiles in turn instead of sharing each
+  ArchSet archs = kEverywhere;
 };
 
-// Whether an instance of an aligned kernel starts while the kernel before it still runs (tile/launch.h). Not two blocks to an SM:
-// those then crowd together, and took 14.9 microseconds instead of 11.2 at 1024 cubed on an H200.
-constexpr bool starts_early(const Instance& instance) { return instance.blocks_per_sm == 1; }
+// Whether a configuration of an aligned kernel uses programmatic dependent launch (ptx/pdl.cuh). Two blocks to an SM would crowd
+// together (1024 cubed on an H200: 14.9 us instead of 11.2).
+constexpr bool uses_pdl(const Config& config) { return config.blocks_per_sm == 1; }
 
-constexpr unsigned bit(DType t) { return 1u << unsigned(t); }
-constexpr unsigned kTf32 = 1u << 3;  // fp32 operands too, rounded to TF32, for problems that allow it
-
-// One launch: what crosses from the planner to a kernel.
+// What crosses from the planner to a kernel. With SplitK::workspace and several K slices, D is fp32 partial products,
+// (k_slices, M, N), and alpha, beta and C wait for the reduction.
 struct Launch {
-  const Problem& problem;  // canonical
-  const Instance& tile;
-  const Device& device;
-  int splits;  // parts of K; above 1 for SplitK::workspace, D is fp32 partial products, (splits, M, N), and alpha, beta and C wait
-               // for the reduction
+  const GemmDesc& desc;  // canonical
+  const Config& config;
+  Math math;
+  int k_slices;
+  const DeviceSpec& device;
   void* stream;
 };
+using Launcher = Status (*)(const Launch&);
+
+// The compiled code of one configuration. Its object file fills this in while the extension is loaded (tile/launch.h). It stays
+// empty where the build is for other GPUs, or for the CPU alone.
+struct Code {
+  static constexpr int kMostArchs = 16;
+  Launcher launch = nullptr;
+  int archs[kMostArchs] = {};  // 10 times what DeviceSpec calls sm, as nvcc's __CUDA_ARCH_LIST__ has them
+};
+template <auto& CONFIGS>
+inline Code kCode[sizeof(CONFIGS) / sizeof(CONFIGS[0])];
 
 // What a kernel asks of A and B in memory.
-enum class Access : uint8_t {
+enum class OperandAccess : uint8_t {
   any,         // any strides
   contiguous,  // a direction of stride 1
-  aligned,     // a direction of stride 1 whose lines start at 16-byte boundaries; others are repacked first
+  aligned,     // a direction of stride 1 in 16-byte vectors (needs_repack in access.h); other operands are repacked first
 };
 
-// What blocks that multiply parts of K of the same tile do with their sums.
+// What blocks that multiply K slices of the same tile do with their sums.
 enum class SplitK : uint8_t {
-  none,       // there are none
-  workspace,  // partial products go there, and a second kernel adds them
-  cluster,    // they are a cluster, and add them from each other's shared memory
+  none,       // K is not split
+  workspace,  // they write partial products there, and a second kernel adds them
+  cluster,    // they form a cluster and add the sums through distributed shared memory
 };
-constexpr int kLeastInCluster = 2, kMostInCluster = 4;  // parts of K
+constexpr int kLeastInCluster = 2, kMostInCluster = 4;  // K slices
 
-struct Kernel {
+struct KernelTraits {
   const char* name;
   const char* idea;
   int min_sm, max_sm;
-  unsigned operands;  // which dtypes of A and B, as bits, and kTf32
-  Access access;
+  Unit unit;
+  MathSet maths;
+  OperandAccess access;
   SplitK split_k;
-  const Instance* instances;
-  int num_instances;
-  Status (*launch)(const Launch&);  // null in a CPU-only build
+  Span<const Config> configs;
+  Span<Code> code;  // of each configuration
+  // Why the configuration cannot run, beyond what feasibility.cpp asks of every kernel; null: it can.
+  const char* (*can_implement)(const PlanKey&, const Config&, const DeviceSpec&);
+  // Microseconds of the product and its epilogue, in k_slices.
+  double (*estimate_us)(const KernelTraits&, const Config&, Math, const PlanKey&, int k_slices, const DeviceSpec&);
 };
 
-struct Kernels {
-  const Kernel* first;
-  int count;
-  const Kernel* begin() const { return first; }
-  const Kernel* end() const { return first + count; }
-};
-
-// In ladder order.
-Kernels kernels();
+// In ladder order; kernels/registry.cpp has the list.
+Span<const KernelTraits> kernels();
 
 }  // namespace tc

@@ -8,7 +8,7 @@
 namespace tc {
 
 // Two indices of x name one element: i * row == j * col for some 0 < i < rows and 0 < j < cols, or a stride is 0.
-inline bool overlaps_itself(const Matrix& x, int64_t rows, int64_t cols) {
+inline bool overlaps_itself(const MatrixView& x, int64_t rows, int64_t cols) {
   if (rows == 0 || cols == 0) return false;
   if ((rows > 1 && x.row == 0) || (cols > 1 && x.col == 0)) return true;
   if (rows == 1 || cols == 1) return false;
@@ -16,13 +16,13 @@ inline bool overlaps_itself(const Matrix& x, int64_t rows, int64_t cols) {
   return x.col / common < rows && x.row / common < cols;
 }
 
-inline bool same_elements(const Matrix& x, const Matrix& y, int64_t rows, int64_t cols) {
+inline bool same_elements(const MatrixView& x, const MatrixView& y, int64_t rows, int64_t cols) {
   return x.data == y.data && x.dtype == y.dtype && (rows <= 1 || x.row == y.row) && (cols <= 1 || x.col == y.col);
 }
 
 // Exact for matrices side by side in one row- or column-major buffer (slices of a fused projection, say);
 // otherwise any two whose address ranges meet count as overlapping.
-inline bool overlap(const Matrix& x, int64_t x_rows, int64_t x_cols, const Matrix& y, int64_t y_rows, int64_t y_cols) {
+inline bool overlap(const MatrixView& x, int64_t x_rows, int64_t x_cols, const MatrixView& y, int64_t y_rows, int64_t y_cols) {
   if (x_rows == 0 || x_cols == 0 || y_rows == 0 || y_cols == 0 || !x.data || !y.data) return false;
   const int64_t x_size = size_of(x.dtype), y_size = size_of(y.dtype);
   const int64_t x_begin = reinterpret_cast<intptr_t>(x.data), y_begin = reinterpret_cast<intptr_t>(y.data);

@@ -2,33 +2,36 @@
 
 namespace tc {
 
-Status execute(const Problem& problem, const Verdict& verdict, const Device& device, void* workspace, void* stream) {
-  Problem p = problem;
-  const Workspace offsets = workspace_of(problem, verdict);
+Status run(const GemmDesc& desc, const Candidate& candidate, const DeviceSpec& device, void* workspace, void* stream) {
+  const Workspace offsets = workspace_of(key_of(desc), candidate);
+  GemmDesc p = candidate.exchanged ? exchange_operands(desc) : desc;
   char* const base = static_cast<char*>(workspace);
-  const auto repack = [&](Matrix& x, int64_t outer, void* memory) {  // x is (outer, K)
-    Matrix target = repacked(x, outer, p.k);
+  const auto repack = [&](MatrixView& x, int64_t outer, void* memory) {  // x is (outer, K)
+    MatrixView target = repacked(x, outer, p.k);
     target.data = memory;
     const Status status = launch_repack(x, target, outer, p.k, device, stream);
     x = target;
     return status;
   };
-  if (verdict.repack_a) {
+  if (candidate.repack_a) {
     const Status status = repack(p.a, p.m, base + offsets.a);
     if (!status.ok()) return status;
   }
-  if (verdict.repack_b) {
-    Matrix b = transpose(p.b);
+  if (candidate.repack_b) {
+    MatrixView b = transpose(p.b);
     const Status status = repack(b, p.n, base + offsets.b);
     if (!status.ok()) return status;
     p.b = transpose(b);
   }
-  if (verdict.layers() == 1) return verdict.kernel->launch({p, *verdict.instance, device, verdict.splits, stream});
-
-  const Problem parts = partial_products(p, base + offsets.partials);
-  const Status status = verdict.kernel->launch({parts, *verdict.instance, device, verdict.splits, stream});
+  const Launcher launch = candidate.kernel->code[candidate.index()].launch;
+  const auto product = [&](const GemmDesc& of) {
+    return launch({of, *candidate.config, candidate.math, candidate.k_slices, device, stream});
+  };
+  if (candidate.layers() == 1) return product(p);
+  void* const partials = base + offsets.partials;
+  const Status status = product(partial_products(p, partials));
   if (!status.ok()) return status;
-  return launch_reduce(p, reinterpret_cast<const float*>(base + offsets.partials), verdict.splits, device, stream);
+  return launch_reduce(p, static_cast<const float*>(partials), candidate.k_slices, device, stream);
 }
 
 }  // namespace tc

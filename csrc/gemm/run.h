@@ -1,17 +1,18 @@
-// From a plan to launches: repack what the kernel cannot read, run it, add up the parts of a split K.
+// From a candidate to launches: repack what the kernel cannot read, run it, add the partial products of a split K.
 #pragma once
 
 #include "planner.h"
 
 namespace tc {
 
-// `workspace`: workspace_of(problem, verdict).size bytes on the device, 256-byte aligned.
-Status execute(const Problem& problem, const Verdict& verdict, const Device& device, void* workspace, void* stream);
+// `desc` is canonical; `workspace` has workspace_of(key_of(desc), candidate).size bytes on the device, 256-byte aligned.
+Status run(const GemmDesc& desc, const Candidate& candidate, const DeviceSpec& device, void* workspace, void* stream);
 
-// In kernels/00_workspace.cu.
+// Both are in kernels/00_workspace.cu.
 // Copies x, (outer, K), to `target`, which lies as repacked(x, outer, k) says.
-Status launch_repack(const Matrix& x, const Matrix& target, int64_t outer, int64_t k, const Device& device,
+Status launch_repack(const MatrixView& x, const MatrixView& target, int64_t outer, int64_t k, const DeviceSpec& device,
                      void* stream);
-Status launch_reduce(const Problem& problem, const float* partials, int splits, const Device& device, void* stream);
+// Finishes D from fp32 partial products, (k_slices, M, N).
+Status launch_reduce(const GemmDesc& desc, const float* partials, int k_slices, const DeviceSpec& device, void* stream);
 
 }  // namespace tc

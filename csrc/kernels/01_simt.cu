@@ -6,12 +6,14 @@
 // by shared memory. Global loads take four elements at once along the contiguous direction, single ones where
 // there is none, at edges and at misaligned addresses.
 //
-// Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o simt.cubin csrc/kernels/01_simt.cu
+// Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o simt.cubin csrc/kernels/01_simt.cu
 // Run:   python -m bench.sweep --kernel simt
-#include "configs.h"
+#include "01_simt.h"
+
+#include "../epilogue/vectors.cuh"
+#include "../layout/swizzle.h"
 #include "../tile/copy.cuh"
 #include "../tile/dispatch.h"
-#include "../epilogue/epilogue.cuh"
 
 namespace tc {
 namespace {
@@ -22,7 +24,7 @@ constexpr int PITCH = BLK + kSlabPad;
 // Loads a slab of X, (outer, K) with strides (outer_stride, k_stride), at (outer0, k0) into smem, (BLK_K, PITCH).
 // `packed`: four consecutive elements along the stride of 1 start at a multiple of their size.
 template <typename T>
-__device__ __forceinline__ void load_slab(float* smem, const Matrix& x, int64_t outer_stride, int64_t k_stride,
+__device__ __forceinline__ void load_slab(float* smem, const MatrixView& x, int64_t outer_stride, int64_t k_stride,
                                           int64_t outer0, int64_t k0, int64_t outer, int64_t k, bool packed) {
   const bool along_k = k_stride == 1;
   const int64_t step = along_k ? k_stride : outer_stride;
@@ -46,7 +48,7 @@ __device__ __forceinline__ void load_slab(float* smem, const Matrix& x, int64_t 
 }
 
 template <typename T>
-__global__ __launch_bounds__(THREADS, kSimt[0].blocks_per_sm) void simt(const Problem p, const Wide wide,
+__global__ __launch_bounds__(THREADS, kSimt[0].blocks_per_sm) void simt(const GemmDesc p, const VectorAccess wide,
                                                                          const bool a_packed, const bool b_packed) {
   // ---- prologue ----
   __shared__ __align__(16) float smem_a[BLK_K * PITCH];  // (BLK_K, PITCH)
@@ -90,21 +92,23 @@ __global__ __launch_bounds__(THREADS, kSimt[0].blocks_per_sm) void simt(const Pr
       for (int hn = 0; hn < 2; ++hn)
 #pragma unroll
         for (int i = 0; i < W; ++i)
-          finish_run<T>(p, wide, m0 + hm * 32 + row + i, n0 + hn * 32 + col, acc[hm][hn][i]);
+          finish_vector<T>(p, wide, m0 + hm * 32 + row + i, n0 + hn * 32 + col, acc[hm][hn][i]);
   }
 }
 
-}  // namespace
-
-Status launch_simt(const Launch& call) {
-  const Problem& p = call.problem;
-  return with_dtype(p, [&](auto type) {
-    using T = typename decltype(type)::type;
+template <int I>
+Status launch_config(const Launch& call) {
+  const GemmDesc& p = call.desc;
+  return with_math(SimtMaths(), call.math, [&](auto math) {
+    using T = Operand<math>;
     const int packed = W * sizeof(T);
-    return launch<simt<T>>(call, p, wide_accesses(p),
+    return launch<simt<T>>(call, p, vector_access_of(p),
                            order_of(p.a) != Order::strided && alignment(p.a, p.m, p.k) >= packed,
                            order_of(p.b) != Order::strided && alignment(p.b, p.k, p.n) >= packed);
   });
 }
 
+const Registration registered(kCode<kSimt>[TC_CONFIG], launch_config<TC_CONFIG>);
+
+}  // namespace
 }  // namespace tc

@@ -8,12 +8,13 @@
 // along N, make a block, so that L1 serves each fragment of A twice and of B four times; no block barrier is needed.
 // Measured gain (H200, 4096 cubed): 27 TFLOP/s beside simt's 25.
 //
-// Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o wmma_naive.cubin csrc/kernels/02_wmma_naive.cu
+// Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o wmma_naive.cubin csrc/kernels/02_wmma_naive.cu
 // Run:   python -m bench.sweep --kernel wmma_naive
-#include "configs.h"
+#include "02_wmma_naive.h"
+
+#include "../epilogue/wmma.cuh"
 #include "../tile/dispatch.h"
 #include "../tile/operand.cuh"
-#include "../tile/wmma.cuh"
 
 namespace tc {
 namespace {
@@ -21,32 +22,33 @@ namespace {
 constexpr int BLK_M = 64, BLK_N = 32, THREADS = 256, WARPS_N = BLK_N / kFrag;
 
 // Whether WMMA may read whole fragments of x in place. Its leading dimension is a 32-bit number.
-bool readable_in_place(const Matrix& x) {
+bool readable_in_place(const MatrixView& x) {
   const int64_t leading = order_of(x) == Order::row_major ? x.row : x.col;
   return reinterpret_cast<uintptr_t>(x.data) % 32 == 0 && leading % 8 == 0 && leading >= kFrag && leading < 1 << 26;
 }
 
 // Loads the fragment of X at (outer0, k0), through smem where it cannot be read in place.
-template <typename Tile, typename Fragment, typename T>
-__device__ __forceinline__ void load_or_stage(Fragment& fragment, T* smem, const Operand& x, int64_t outer0, int64_t k0,
+template <Math MATH, typename Tile, typename Fragment>
+__device__ __forceinline__ void load_or_stage(Fragment& fragment, Operand<MATH>* smem, const GmemOperand& x, int64_t outer0, int64_t k0,
                                               bool in_place) {
   if (in_place && outer0 + kFrag <= x.outer && k0 + kFrag <= x.k) {
-    load_fragment(fragment, Tile::at(x, outer0, k0), unsigned(x.leading));
+    load_fragment<MATH>(fragment, Tile::at(x, outer0, k0), unsigned(x.leading));
   } else {
     __syncwarp();  // the last fragment staged here has been read
     Tile::fill(smem, x, outer0, k0, threadIdx.x % 32);
     __syncwarp();
-    load_fragment(fragment, smem, Tile::PITCH);
+    load_fragment<MATH>(fragment, smem, Tile::PITCH);
   }
 }
 
-template <typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
-__global__ __launch_bounds__(THREADS, kWmmaNaive[0].blocks_per_sm) void wmma_naive(const Problem p, const Wide wide,
+template <Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
+__global__ __launch_bounds__(THREADS, kWmmaNaive[0].blocks_per_sm) void wmma_naive(const GemmDesc p, const VectorAccess wide,
                                                                                    const bool a_in_place,
                                                                                    const bool b_in_place) {
+  using T = Operand<MATH>;
   using ATile = PaddedTile<T, kFrag, kFrag, A_K_CONTIGUOUS, 0, 32>;
   using BTile = PaddedTile<T, kFrag, kFrag, B_K_CONTIGUOUS, 0, 32>;
-  using Warp = WarpTile<T, A_K_CONTIGUOUS, B_K_CONTIGUOUS, 1, 1>;
+  using Warp = WarpTile<MATH, A_K_CONTIGUOUS, B_K_CONTIGUOUS, 1, 1>;
   static_assert(THREADS / 32 * Warp::STAGING * int(sizeof(float)) == kWmmaNaive[0].smem_bytes);
   static_assert((ATile::SIZE + BTile::SIZE) * sizeof(T) <= Warp::STAGING * sizeof(float));
 
@@ -57,8 +59,8 @@ __global__ __launch_bounds__(THREADS, kWmmaNaive[0].blocks_per_sm) void wmma_nai
   T* const smem_a = reinterpret_cast<T*>(staging);    // (16, 16), before that
   T* const smem_b = smem_a + ATile::SIZE;             // (16, 16)
 
-  const Operand a = ATile::a_of(p, wide.a);           // (M, K)
-  const Operand b = BTile::b_of(p, wide.b);           // (N, K)
+  const GmemOperand a = ATile::a_of(p, wide.a);           // (M, K)
+  const GmemOperand b = BTile::b_of(p, wide.b);           // (N, K)
   const int64_t tiles_n = (p.n + BLK_N - 1) / BLK_N, tiles = (p.m + BLK_M - 1) / BLK_M * tiles_n;
 
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
@@ -71,27 +73,28 @@ __global__ __launch_bounds__(THREADS, kWmmaNaive[0].blocks_per_sm) void wmma_nai
     for (int64_t k0 = 0; k0 < p.k; k0 += kFrag) {
       typename Warp::F::A a_fragment;                 // (16, 16)
       typename Warp::F::B b_fragment;                 // (16, 16)
-      load_or_stage<ATile>(a_fragment, smem_a, a, m0, k0, a_in_place);
-      load_or_stage<BTile>(b_fragment, smem_b, b, n0, k0, b_in_place);
+      load_or_stage<MATH, ATile>(a_fragment, smem_a, a, m0, k0, a_in_place);
+      load_or_stage<MATH, BTile>(b_fragment, smem_b, b, n0, k0, b_in_place);
       wmma::mma_sync(product.acc[0][0], a_fragment, b_fragment, product.acc[0][0]);
     }
 
     // ---- epilogue ----
     __syncwarp();  // the last staged fragments have been read; the accumulator goes where they lay
-    product.template finish<1>(p, wide, staging, m0, n0);
+    finish_wmma<1>(p, wide, product, staging, m0, n0);
   }
 }
 
-}  // namespace
-
-Status launch_wmma_naive(const Launch& call) {
-  const Problem& p = call.problem;
-  return with_halves(p, [&](auto type) {
+template <int I>
+Status launch_config(const Launch& call) {
+  const GemmDesc& p = call.desc;
+  return with_math(WmmaNaiveMaths(), call.math, [&](auto math) {
     return with_layouts(p, [&](auto a_k, auto b_k) {
-      constexpr auto kernel = wmma_naive<typename decltype(type)::type, a_k, b_k>;
-      return launch<kernel>(call, p, wide_accesses(p), readable_in_place(p.a), readable_in_place(p.b));
+      return launch<wmma_naive<math, a_k, b_k>>(call, p, vector_access_of(p), readable_in_place(p.a), readable_in_place(p.b));
     });
   });
 }
 
+const Registration registered(kCode<kWmmaNaive>[TC_CONFIG], launch_config<TC_CONFIG>);
+
+}  // namespace
 }  // namespace tc

@@ -10,12 +10,13 @@
 // tiles with a grid stride.
 // Measured gain (H200, 4096 cubed): 210 TFLOP/s, 7.8x wmma_naive.
 //
-// Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o wmma_block.cubin csrc/kernels/03_wmma_block.cu
+// Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o wmma_block.cubin csrc/kernels/03_wmma_block.cu
 // Run:   python -m bench.sweep --kernel wmma_block
-#include "configs.h"
+#include "03_wmma_block.h"
+
+#include "../epilogue/wmma.cuh"
 #include "../tile/dispatch.h"
 #include "../tile/operand.cuh"
-#include "../tile/wmma.cuh"
 
 namespace tc {
 namespace {
@@ -24,12 +25,13 @@ constexpr int BLK_M = 128, BLK_N = 128, THREADS = 256;
 constexpr int WARPS_N = 2, FRAGS_M = 2, FRAGS_N = 4;
 constexpr int WARP_M = FRAGS_M * kFrag, WARP_N = FRAGS_N * kFrag;
 
-template <int I, typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
-__global__ __launch_bounds__(THREADS, kWmmaBlock[I].blocks_per_sm) void wmma_block(const Problem p, const Wide wide) {
+template <int I, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
+__global__ __launch_bounds__(THREADS, kWmmaBlock[I].blocks_per_sm) void wmma_block(const GemmDesc p, const VectorAccess wide) {
   constexpr int BLK_K = kWmmaBlock[I].tile_k;
+  using T = Operand<MATH>;
   using ATile = PaddedTile<T, BLK_M, BLK_K, A_K_CONTIGUOUS, kSkew, THREADS>;
   using BTile = PaddedTile<T, BLK_N, BLK_K, B_K_CONTIGUOUS, kSkew, THREADS>;
-  using Warp = WarpTile<T, A_K_CONTIGUOUS, B_K_CONTIGUOUS, FRAGS_M, FRAGS_N>;
+  using Warp = WarpTile<MATH, A_K_CONTIGUOUS, B_K_CONTIGUOUS, FRAGS_M, FRAGS_N>;
   static_assert(THREADS / 32 * Warp::STAGING * int(sizeof(float)) <= kWmmaBlock[I].smem_bytes);
 
   // ---- prologue ----
@@ -43,8 +45,8 @@ __global__ __launch_bounds__(THREADS, kWmmaBlock[I].blocks_per_sm) void wmma_blo
 
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const int64_t m0 = tile / tiles_n * BLK_M, n0 = tile % tiles_n * BLK_N;
-    const Operand a = ATile::a_of(p, wide.a);         // (M, K), made anew: held through the epilogue, it was spilled
-    const Operand b = BTile::b_of(p, wide.b);         // (N, K)
+    const GmemOperand a = ATile::a_of(p, wide.a);         // (M, K), made anew: held through the epilogue, it was spilled
+    const GmemOperand b = BTile::b_of(p, wide.b);         // (N, K)
     Warp product;                                     // (WARP_M, WARP_N)
     product.clear();
 
@@ -58,23 +60,22 @@ __global__ __launch_bounds__(THREADS, kWmmaBlock[I].blocks_per_sm) void wmma_blo
     }
 
     // ---- epilogue ----
-    product.template finish<1>(p, wide, staging, m0 + warp_m, n0 + warp_n);
+    finish_wmma<1>(p, wide, product, staging, m0 + warp_m, n0 + warp_n);
     __syncthreads();  // the next tile's operands lie where other warps still stage this one
   }
 }
 
-}  // namespace
-
-Status launch_wmma_block(const Launch& call) {
-  const Problem& p = call.problem;
-  return with_instance(call, kWmmaBlock, [&](auto index) {
-    return with_halves(p, [&](auto type) {
-      return with_layouts(p, [&](auto a_k, auto b_k) {
-        constexpr auto kernel = wmma_block<decltype(index)::value, typename decltype(type)::type, a_k, b_k>;
-        return launch<kernel>(call, p, wide_accesses(p));
-      });
+template <int I>
+Status launch_config(const Launch& call) {
+  const GemmDesc& p = call.desc;
+  return with_math(WmmaBlockMaths(), call.math, [&](auto math) {
+    return with_layouts(p, [&](auto a_k, auto b_k) {
+      return launch<wmma_block<I, math, a_k, b_k>>(call, p, vector_access_of(p));
     });
   });
 }
 
+const Registration registered(kCode<kWmmaBlock>[TC_CONFIG], launch_config<TC_CONFIG>);
+
+}  // namespace
 }  // namespace tc

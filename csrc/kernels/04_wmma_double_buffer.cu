@@ -9,13 +9,14 @@
 // keeps operands in L2.
 // Measured gain (H200): 271 TFLOP/s at 4096 cubed and 286 at 8192, 1.3x wmma_block.
 //
-// Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o wmma_dbuf.cubin csrc/kernels/04_wmma_double_buffer.cu
+// Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o wmma_dbuf.cubin csrc/kernels/04_wmma_double_buffer.cu
 // Run:   python -m bench.sweep --kernel wmma_double_buffer
-#include "configs.h"
+#include "04_wmma_double_buffer.h"
+
+#include "../epilogue/wmma.cuh"
 #include "../tile/dispatch.h"
 #include "../tile/operand.cuh"
 #include "../tile/scheduler.cuh"
-#include "../tile/wmma.cuh"
 
 namespace tc {
 namespace {
@@ -24,14 +25,15 @@ constexpr int BLK_M = 128, BLK_N = 256, BLK_K = 32, THREADS = 256;
 constexpr int WARPS_N = 4, FRAGS_M = 4, FRAGS_N = 4;
 constexpr int WARP_M = FRAGS_M * kFrag, WARP_N = FRAGS_N * kFrag;
 
-template <typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
-__global__ __launch_bounds__(THREADS, kWmmaDoubleBuffer[0].blocks_per_sm) void wmma_double_buffer(const Problem p,
-                                                                                                  const Wide wide,
+template <Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
+__global__ __launch_bounds__(THREADS, kWmmaDoubleBuffer[0].blocks_per_sm) void wmma_double_buffer(const GemmDesc p,
+                                                                                                  const VectorAccess wide,
                                                                                                   const Raster raster) {
+  using T = Operand<MATH>;
   constexpr int PAD = kPadBytes / int(sizeof(T));
   using ATile = PaddedTile<T, BLK_M, BLK_K, A_K_CONTIGUOUS, PAD, THREADS>;
   using BTile = PaddedTile<T, BLK_N, BLK_K, B_K_CONTIGUOUS, PAD, THREADS>;
-  using Warp = WarpTile<T, A_K_CONTIGUOUS, B_K_CONTIGUOUS, FRAGS_M, FRAGS_N>;
+  using Warp = WarpTile<MATH, A_K_CONTIGUOUS, B_K_CONTIGUOUS, FRAGS_M, FRAGS_N>;
   constexpr int BUFFER = ATile::SIZE + BTile::SIZE;   // elements
   static_assert(2 * BUFFER * int(sizeof(T)) <= kWmmaDoubleBuffer[0].smem_bytes);
   static_assert(THREADS / 32 * Warp::STAGING * int(sizeof(float)) <= kWmmaDoubleBuffer[0].smem_bytes);
@@ -43,8 +45,8 @@ __global__ __launch_bounds__(THREADS, kWmmaDoubleBuffer[0].blocks_per_sm) void w
   const int warp = threadIdx.x / 32, warp_m = warp / WARPS_N * WARP_M, warp_n = warp % WARPS_N * WARP_N;
   float* const staging = reinterpret_cast<float*>(smem) + warp * Warp::STAGING;  // (16, WARP_N + 8), after the operands
 
-  const Operand a = ATile::a_of(p, wide.a);           // (M, K)
-  const Operand b = BTile::b_of(p, wide.b);           // (N, K)
+  const GmemOperand a = ATile::a_of(p, wide.a);           // (M, K)
+  const GmemOperand b = BTile::b_of(p, wide.b);           // (N, K)
 
   for (int tile = blockIdx.x; tile < raster.size; tile += gridDim.x) {
     const TileIndex index = raster[tile];
@@ -77,21 +79,22 @@ __global__ __launch_bounds__(THREADS, kWmmaDoubleBuffer[0].blocks_per_sm) void w
     }
 
     // ---- epilogue ----
-    product.template finish<4>(p, wide, staging, m0 + warp_m, n0 + warp_n);
+    finish_wmma<4>(p, wide, product, staging, m0 + warp_m, n0 + warp_n);
     __syncthreads();  // the next tile's operands lie where other warps still stage this one
   }
 }
 
-}  // namespace
-
-Status launch_wmma_double_buffer(const Launch& call) {
-  const Problem& p = call.problem;
-  return with_halves(p, [&](auto type) {
+template <int I>
+Status launch_config(const Launch& call) {
+  const GemmDesc& p = call.desc;
+  return with_math(WmmaDoubleBufferMaths(), call.math, [&](auto math) {
     return with_layouts(p, [&](auto a_k, auto b_k) {
-      constexpr auto kernel = wmma_double_buffer<typename decltype(type)::type, a_k, b_k>;
-      return launch<kernel>(call, p, wide_accesses(p), Raster(call, 8));
+      return launch<wmma_double_buffer<math, a_k, b_k>>(call, p, vector_access_of(p), Raster(call, 8));
     });
   });
 }
 
+const Registration registered(kCode<kWmmaDoubleBuffer>[TC_CONFIG], launch_config<TC_CONFIG>);
+
+}  // namespace
 }  // namespace tc

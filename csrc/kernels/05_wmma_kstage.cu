@@ -10,13 +10,14 @@
 // Measured gain (H200): 283 TFLOP/s at 4096 cubed and 301 at 8192, 1.05x both wmma_double_buffer, by K tiles of 64 and so half
 // the barriers: two buffers hide global latency already, and what is left is the pace of WMMA's fragment loads.
 //
-// Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o wmma_kstage.cubin csrc/kernels/05_wmma_kstage.cu
+// Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o wmma_kstage.cubin csrc/kernels/05_wmma_kstage.cu
 // Run:   python -m bench.sweep --kernel wmma_kstage
-#include "configs.h"
+#include "05_wmma_kstage.h"
+
+#include "../epilogue/wmma.cuh"
 #include "../tile/dispatch.h"
 #include "../tile/operand.cuh"
 #include "../tile/scheduler.cuh"
-#include "../tile/wmma.cuh"
 
 namespace tc {
 namespace {
@@ -25,17 +26,18 @@ constexpr int BLK_M = 128, BLK_N = 256, THREADS = 256;
 constexpr int WARPS_N = 4, FRAGS_M = 4, FRAGS_N = 4;
 constexpr int WARP_M = FRAGS_M * kFrag, WARP_N = FRAGS_N * kFrag;
 
-template <int I, typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
-__global__ __launch_bounds__(THREADS, 1) void wmma_kstage(const Problem p, const Wide wide, const Raster raster) {
-  constexpr Instance INSTANCE = kWmmaKstage[I];
-  constexpr int K_STAGE = INSTANCE.stages, BLK_K = INSTANCE.tile_k * 2 / int(sizeof(T)), PAD = kPadBytes / int(sizeof(T));
+template <int I, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
+__global__ __launch_bounds__(THREADS, 1) void wmma_kstage(const GemmDesc p, const VectorAccess wide, const Raster raster) {
+  using T = Operand<MATH>;
+  constexpr Config CONFIG = kWmmaKstage[I];
+  constexpr int K_STAGE = CONFIG.stages, BLK_K = CONFIG.tile_k * 2 / int(sizeof(T)), PAD = kPadBytes / int(sizeof(T));
   using ATile = PaddedTile<T, BLK_M, BLK_K, A_K_CONTIGUOUS, PAD, THREADS>;
   using BTile = PaddedTile<T, BLK_N, BLK_K, B_K_CONTIGUOUS, PAD, THREADS>;
-  using Warp = WarpTile<T, A_K_CONTIGUOUS, B_K_CONTIGUOUS, FRAGS_M, FRAGS_N>;
+  using Warp = WarpTile<MATH, A_K_CONTIGUOUS, B_K_CONTIGUOUS, FRAGS_M, FRAGS_N>;
   constexpr int STAGE = ATile::SIZE + BTile::SIZE;    // elements
-  static_assert(INSTANCE.threads == THREADS && INSTANCE.blocks_per_sm == 1);
-  static_assert(K_STAGE * STAGE * int(sizeof(T)) <= INSTANCE.smem_bytes);
-  static_assert(THREADS / 32 * Warp::STAGING * int(sizeof(float)) <= INSTANCE.smem_bytes);
+  static_assert(CONFIG.threads == THREADS && CONFIG.blocks_per_sm == 1);
+  static_assert(K_STAGE * STAGE * int(sizeof(T)) <= CONFIG.smem_bytes);
+  static_assert(THREADS / 32 * Warp::STAGING * int(sizeof(float)) <= CONFIG.smem_bytes);
 
   // ---- prologue ----
   extern __shared__ __align__(128) char smem[];
@@ -44,8 +46,8 @@ __global__ __launch_bounds__(THREADS, 1) void wmma_kstage(const Problem p, const
   const int warp = threadIdx.x / 32, warp_m = warp / WARPS_N * WARP_M, warp_n = warp % WARPS_N * WARP_N;
   float* const staging = reinterpret_cast<float*>(smem) + warp * Warp::STAGING;  // (16, WARP_N + 8), after the operands
 
-  const Operand a = ATile::a_of(p, wide.a);      // (M, K)
-  const Operand b = BTile::b_of(p, wide.b);      // (N, K)
+  const GmemOperand a = ATile::a_of(p, wide.a);      // (M, K)
+  const GmemOperand b = BTile::b_of(p, wide.b);      // (N, K)
 
   for (int tile = blockIdx.x; tile < raster.size; tile += gridDim.x) {
     const TileIndex index = raster[tile];
@@ -76,23 +78,22 @@ __global__ __launch_bounds__(THREADS, 1) void wmma_kstage(const Problem p, const
     // ---- epilogue ----
     cp_async_wait<0>();
     __syncthreads();  // the slowest warp's operands lie where the others are about to stage
-    product.template finish<4>(p, wide, staging, m0 + warp_m, n0 + warp_n);
+    finish_wmma<4>(p, wide, product, staging, m0 + warp_m, n0 + warp_n);
     __syncthreads();  // the next tile's operands lie where other warps still stage this one
   }
 }
 
-}  // namespace
-
-Status launch_wmma_kstage(const Launch& call) {
-  const Problem& p = call.problem;
-  return with_instance(call, kWmmaKstage, [&](auto index) {
-    return with_dtype(p, [&](auto type) {
-      return with_layouts(p, [&](auto a_k, auto b_k) {
-        constexpr auto kernel = wmma_kstage<decltype(index)::value, typename decltype(type)::type, a_k, b_k>;
-        return launch<kernel>(call, p, wide_accesses(p), Raster(call, 8));
-      });
+template <int I>
+Status launch_config(const Launch& call) {
+  const GemmDesc& p = call.desc;
+  return with_math(WmmaKstageMaths(), call.math, [&](auto math) {
+    return with_layouts(p, [&](auto a_k, auto b_k) {
+      return launch<wmma_kstage<I, math, a_k, b_k>>(call, p, vector_access_of(p), Raster(call, 8));
     });
   });
 }
 
+const Registration registered(kCode<kWmmaKstage>[TC_CONFIG], launch_config<TC_CONFIG>);
+
+}  // namespace
 }  // namespace tc

@@ -4,7 +4,7 @@
 // ldmatrix's reads meet in a bank, without spending shared memory on padding; fragments are loaded with ldmatrix
 // (.trans where K is not the contiguous direction) one k-step ahead of the mma.sync that use them, so that the tensor
 // cores do not wait for shared memory; the warp tile is walked in serpentine order, which reuses the B fragment at each
-// turn. One barrier per K tile. Operands that are not 16-byte aligned are repacked first (00_workspace.cu), at memory
+// turn. One barrier per K tile. TmaOperands that are not 16-byte aligned are repacked first (00_workspace.cu), at memory
 // speed. When there are fewer tiles than SMs and K is long, blocks share a tile's K and a second kernel adds their fp32
 // sums in a fixed order. Against latency, L2 is asked for small operands at once and for C before the epilogue, and on
 // Hopper an instance of one block to an SM starts while the kernel before it still runs (tile/launch.h). Where small tiles
@@ -13,11 +13,13 @@
 // Measured gain (H200): 469 TFLOP/s at 4096 cubed and 487 at 8192, 1.7x and 1.6x wmma_kstage, 77 and 80 % of the mma.sync
 // ceiling of that run.
 //
-// Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o mma_swizzle.cubin csrc/kernels/06_mma_swizzle.cu
+// Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o mma_swizzle.cubin csrc/kernels/06_mma_swizzle.cu
 // Run:   python -m bench.sweep --kernel mma_swizzle
-#include "configs.h"
+#include "06_mma_swizzle.h"
+
+#include "../epilogue/staged.cuh"
+#include "../ptx/pdl.cuh"
 #include "../tile/dispatch.h"
-#include "../epilogue/epilogue.cuh"
 #include "../tile/scheduler.cuh"
 #include "../tile/swizzled_tile.cuh"
 
@@ -27,20 +29,21 @@ namespace {
 constexpr int64_t kSmallOperands = 16 << 20;  // bytes of A and B: well inside the L2 of an A100 (40 MB) or H100 (50 MB)
 
 template <int I>
-constexpr bool kOverlaps = starts_early(kMmaSwizzle[I]);
+constexpr bool kUsesPdl = uses_pdl(kMmaSwizzle[I]);
 
-template <int I, typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
+template <int I, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_sm) void mma_swizzle(
-    const Problem p, const Wide wide, const Schedule schedule) {
+    const GemmDesc p, const VectorAccess wide, const Schedule schedule) {
+  using T = Operand<MATH>;
   constexpr int BLK_M = kMmaSwizzle[I].tile_m, BLK_N = kMmaSwizzle[I].tile_n, STAGES = kMmaSwizzle[I].stages;
   constexpr int BLK_K = kMmaSwizzle[I].tile_k * 2 / int(sizeof(T)), MMA_K = 32 / int(sizeof(T));
-  constexpr int THREADS = kMmaSwizzle[I].threads, SLICES = kMmaSwizzle[I].slices, STEPS = BLK_K / MMA_K / SLICES;
-  constexpr int WARPS = THREADS / 32 / SLICES, WARPS_N = BLK_N >= 256 ? 4 : 2, WARPS_M = WARPS / WARPS_N;
+  constexpr int THREADS = kMmaSwizzle[I].threads, WARP_SLICES = kMmaSwizzle[I].warp_slices, STEPS = BLK_K / MMA_K / WARP_SLICES;
+  constexpr int WARPS = THREADS / 32 / WARP_SLICES, WARPS_N = BLK_N >= 256 ? 4 : 2, WARPS_M = WARPS / WARPS_N;
   constexpr int WARP_M = BLK_M / WARPS_M, WARP_N = BLK_N / WARPS_N, MMAS_M = WARP_M / 16, MMAS_N = WARP_N / 8;
   using ATile = SwizzledTile<T, BLK_M, BLK_K, A_K_CONTIGUOUS, THREADS>;
   using BTile = SwizzledTile<T, BLK_N, BLK_K, B_K_CONTIGUOUS, THREADS>;
   constexpr int STAGE_BYTES = ATile::BYTES + BTile::BYTES;
-  static_assert(SLICES <= 2);
+  static_assert(WARP_SLICES <= 2);
   static_assert(STAGES * STAGE_BYTES == kMmaSwizzle[I].smem_bytes);
 
   // ---- prologue ----
@@ -51,27 +54,27 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
   const int64_t lda = A_K_CONTIGUOUS ? p.a.row : p.a.col, ldb = B_K_CONTIGUOUS ? p.b.col : p.b.row;
 
   // A small problem ends before the ring has hidden DRAM's latency: its blocks ask L2 for all of A and B at once.
-  Share share = schedule[blockIdx.x];
+  WorkTile work_tile = schedule[blockIdx.x];
   if (schedule.size <= gridDim.x && (p.m + p.n) * p.k * int64_t(sizeof(T)) <= kSmallOperands) {
-    const int64_t k0 = int64_t(share.first) * BLK_K, k = min(int64_t(share.count) * BLK_K, p.k - k0);
-    ATile::prefetch(p.a, lda, int64_t(share.tile.m) * BLK_M, p.m, k0, k, share.tile.n, schedule.raster.tiles_n);
-    BTile::prefetch(p.b, ldb, int64_t(share.tile.n) * BLK_N, p.n, k0, k, share.tile.m, schedule.raster.tiles_m);
+    const int64_t k0 = int64_t(work_tile.first) * BLK_K, k = min(int64_t(work_tile.count) * BLK_K, p.k - k0);
+    ATile::prefetch(p.a, lda, int64_t(work_tile.tile.m) * BLK_M, p.m, k0, k, work_tile.tile.n, schedule.raster.tiles_n);
+    BTile::prefetch(p.b, ldb, int64_t(work_tile.tile.n) * BLK_N, p.n, k0, k, work_tile.tile.m, schedule.raster.tiles_m);
   }
-  if constexpr (kOverlaps<I>) let_next_kernel_start(), wait_for_previous_kernel();
+  if constexpr (kUsesPdl<I>) launch_dependents(), wait_on_dependencies();
 
-  __shared__ Share current;  // what the epilogue needs of it: the main loop has no registers to spare
-  for (int work = blockIdx.x;; share = schedule[work]) {
-    if (threadIdx.x == 0) current = share;
-    const int count = share.count;
+  __shared__ WorkTile current;  // what the epilogue needs of it: the main loop has no registers to spare
+  for (int work = blockIdx.x;; work_tile = schedule[work]) {
+    if (threadIdx.x == 0) current = work_tile;
+    const int count = work_tile.count;
     const int k_last = int(p.k - int64_t(schedule.k_tiles - 1) * BLK_K);  // of the last K tile, which may be cut off
-    const int64_t m0 = int64_t(share.tile.m) * BLK_M, n0 = int64_t(share.tile.n) * BLK_N, k0 = int64_t(share.first) * BLK_K;
+    const int64_t m0 = int64_t(work_tile.tile.m) * BLK_M, n0 = int64_t(work_tile.tile.n) * BLK_N, k0 = int64_t(work_tile.first) * BLK_K;
 
     ATile a_tile(p.a, lda, m0, p.m, k0);
     BTile b_tile(p.b, ldb, n0, p.n, k0);
     // Part `part` of K tile t of the share, to `stage`. A group per tile, empty past the end, so that "all but the
     // newest STAGES - 2 groups" always names the tile that is needed next.
     const bool last_is_cut = k_last < BLK_K || a_tile.last_line_is_cut() || b_tile.last_line_is_cut();
-    const int whole = count - (share.first + count == schedule.k_tiles && last_is_cut);
+    const int whole = count - (work_tile.first + count == schedule.k_tiles && last_is_cut);
     const auto load = [&](int t, uint32_t stage, auto parts, int part) {
       constexpr int PARTS = decltype(parts)::value;
       if (part == 0 && whole <= t && t < count) {
@@ -89,15 +92,15 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
     float acc[MMAS_M][MMAS_N][4] = {};
     uint32_t a[MMAS_M][4], b[2][MMAS_N / 2][4];  // b: this k-step's and the next; a[i] is refilled once row i is done
     // Where this lane's fragments begin at the first k-step of its slice.
-    const uint32_t a_lane = ATile::address(0, a_lane_offset<ATile, T, A_K_CONTIGUOUS>(warp_m, lane), 0, slice * STEPS);
-    const uint32_t b_lane = BTile::address(0, b_lane_offset<BTile, T, B_K_CONTIGUOUS>(warp_n, lane), 0, slice * STEPS);
+    const uint32_t a_lane = ATile::address(0, a_lane_offset<ATile, A_K_CONTIGUOUS>(warp_m, lane), 0, slice * STEPS);
+    const uint32_t b_lane = BTile::address(0, b_lane_offset<BTile, B_K_CONTIGUOUS>(warp_n, lane), 0, slice * STEPS);
     const auto load_a = [&](int i, uint32_t stage, int step) {
-      load_fragment<T, A_K_CONTIGUOUS>(a[i], ATile::address(stage, a_lane, i, step));
+      load_fragment<MATH, A_K_CONTIGUOUS>(a[i], ATile::address(stage, a_lane, i, step));
     };
     const auto load_b = [&](int buffer, uint32_t stage, int step) {
 #pragma unroll
       for (int j = 0; j < MMAS_N / 2; ++j)
-        load_fragment<T, B_K_CONTIGUOUS>(b[buffer][j], BTile::address(stage + ATile::BYTES, b_lane, j, step));
+        load_fragment<MATH, B_K_CONTIGUOUS>(b[buffer][j], BTile::address(stage + ATile::BYTES, b_lane, j, step));
     };
     cp_async_wait<STAGES - 2>();
     __syncthreads();
@@ -125,7 +128,7 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
 #pragma unroll
           for (int jj = 0; jj < MMAS_N; ++jj) {
             const int j = i % 2 ? MMAS_N - 1 - jj : jj;
-            mma_m16n8<T>(acc[i][j], a[i], b[step % 2][j / 2][j % 2 * 2], b[step % 2][j / 2][j % 2 * 2 + 1]);
+            mma_m16n8<MmaType<MATH>>(acc[i][j], a[i], b[step % 2][j / 2][j % 2 * 2], b[step % 2][j / 2][j % 2 * 2 + 1]);
           }
           load_a(i, stage, (step + 1) % STEPS);
         }
@@ -135,8 +138,8 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
     // ---- epilogue ----
     cp_async_wait<0>();
     __syncthreads();
-    constexpr int FINISH = MMAS_M / SLICES, ROWS = FINISH * 16;  // of a warp tile's MMAS_M and WARP_M, what a slice finishes
-    if constexpr (SLICES == 2) {  // each slice hands the other its sums for the rows that the other finishes
+    constexpr int FINISH = MMAS_M / WARP_SLICES, ROWS = FINISH * 16;  // of a warp tile's MMAS_M and WARP_M, what a slice finishes
+    if constexpr (WARP_SLICES == 2) {  // each slice hands the other its sums for the rows that the other finishes
       float4* const handed = reinterpret_cast<float4*>(smem);    // (FINISH * MMAS_N, THREADS)
       const auto each = [&](auto&& act) {
 #pragma unroll
@@ -161,8 +164,8 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
     constexpr int PASS_M = ROOM >= ROWS ? ROWS : ROWS / 2;
     static_assert(PASS_M <= ROOM && PASS_M % 16 == 0);
     float* const staged = reinterpret_cast<float*>(smem) + threadIdx.x / 32 * PASS_M * D_PITCH;  // (PASS_M, D_PITCH)
-    const Share done = current;
-    const int64_t d0 = done.split * p.m * p.n;
+    const WorkTile done = current;
+    const int64_t d0 = done.slice * p.m * p.n;
     const auto finish = [&](auto shifted) {
       constexpr bool SHIFTED = decltype(shifted)::value;
 #pragma unroll
@@ -193,20 +196,18 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
   }
 }
 
-}  // namespace
-
-Status launch_mma_swizzle(const Launch& call) {
-  const Problem& p = call.problem;
-  return with_instance(call, kMmaSwizzle, [&](auto index) {
-    return with_dtype(p, [&](auto type) {
-      using T = typename decltype(type)::type;
-      const Schedule schedule(call, call.tile.tile_k * 2 / int(sizeof(T)));
-      return with_aligned_layouts<T>(p, [&](auto a_k, auto b_k) {
-        constexpr int I = decltype(index)::value;
-        return launch<mma_swizzle<I, T, a_k, b_k>, kOverlaps<I>>(call, p, wide_accesses(p, call.splits), schedule);
-      });
+template <int I>
+Status launch_config(const Launch& call) {
+  const GemmDesc& p = call.desc;
+  const Schedule schedule(call, call.config.tile_k * 2 / size_of(p.a.dtype));
+  return with_math(MmaSwizzleMaths(), call.math, [&](auto math) {
+    return with_aligned_layouts<math>(p, [&](auto a_k, auto b_k) {
+      return launch<mma_swizzle<I, math, a_k, b_k>, kUsesPdl<I>>(call, p, vector_access_of(p, call.k_slices), schedule);
     });
   });
 }
 
+const Registration registered(kCode<kMmaSwizzle>[TC_CONFIG], launch_config<TC_CONFIG>);
+
+}  // namespace
 }  // namespace tc

@@ -14,12 +14,14 @@
 //
 // Measured gain (H200): 1.5x mma_swizzle at 4096 cubed (727 TFLOP/s, h200-ladder.json), 1.08x torch.addmm (716, h200-sweep.json).
 //
-// Build: nvcc -std=c++17 -O3 -gencode=arch=compute_90a,code=sm_90a -Xptxas=-v -cubin -o wgmma.cubin csrc/kernels/07_wgmma_tma.cu
+// Build: nvcc -std=c++17 -O3 -gencode=arch=compute_90a,code=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o wgmma.cubin csrc/kernels/07_wgmma_tma.cu
 // Run:   python -m bench.sweep --kernel wgmma_tma
-#include "configs.h"
-#include "../tile/scheduler.cuh"
-#include "../epilogue/tma_epilogue.cuh"
+#include "07_wgmma_tma.h"
+
+#include "../epilogue/tma.cuh"
+#include "../ptx/pdl.cuh"
 #include "../ptx/wgmma.cuh"
+#include "../tile/scheduler.cuh"
 
 namespace tc {
 namespace {
@@ -27,37 +29,38 @@ namespace {
 // D is the result's type where the epilogue is plain (TmaPaths), or void: the kernel then finds out what it has to do. The code for
 // all of that is 310 KB, and what runs of it lies scattered, to be fetched anew for each tile: 16384x4096x128 with a bias took 52.4
 // microseconds on an H200, 46.3 with a kernel of its own (bench/results/h200-tried.md).
-template <int I, typename T, typename D, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
+template <int I, Math MATH, typename D, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) void wgmma_tma(
-    const Problem p, const Schedule schedule, const __grid_constant__ Operands operands, const __grid_constant__ TmaPaths paths) {
+    const GemmDesc p, const Schedule schedule, const __grid_constant__ TmaOperands operands, const __grid_constant__ TmaPaths paths) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  constexpr Instance INSTANCE = kWgmmaTma[I];
-  constexpr int BLK_M = INSTANCE.tile_m, BLK_N = INSTANCE.tile_n, STAGES = INSTANCE.stages, BOXES = INSTANCE.boxes;
-  constexpr int BLK_K = kBoxBytes / int(sizeof(T)), STEPS = 4, GROUPS = INSTANCE.threads / 128 - 1;
-  constexpr bool PINGPONG = INSTANCE.pingpong, PLAIN = !std::is_void_v<D>, RESHARES = GROUPS == 2;  // of registers
+  using T = Operand<MATH>;
+  constexpr Config CONFIG = kWgmmaTma[I];
+  constexpr int BLK_M = CONFIG.tile_m, BLK_N = CONFIG.tile_n, STAGES = CONFIG.stages, BOXES = CONFIG.boxes;
+  constexpr int BLK_K = kBoxBytes / int(sizeof(T)), STEPS = 4, GROUPS = CONFIG.threads / 128 - 1;
+  constexpr bool PINGPONG = CONFIG.pingpong, kTmaOnly = !std::is_void_v<D>, REALLOCATES = GROUPS == 2;  // of registers
   constexpr int ROWS = PINGPONG ? BLK_M : BLK_M / GROUPS, BLOCKS_M = ROWS / 64;  // of a warpgroup's tile
   constexpr int A_BYTES = BLK_M * 128, B_BYTES = BLK_N * 128, STAGE_BYTES = A_BYTES + B_BYTES;
   constexpr int BLOCK = 64 * 128;  // bytes of 64 rows of A or 64 columns of B in a stage, either way round
-  static_assert(STAGES * (STAGE_BYTES + 16) + GROUPS * (BOXES * (BLOCK + 8) + BLK_N * 4) + 16 == INSTANCE.smem_bytes);
+  static_assert(STAGES * (STAGE_BYTES + 16) + GROUPS * (BOXES * (BLOCK + 8) + BLK_N * 4) + 16 == CONFIG.smem_bytes);
 
   // ---- prologue ----
   extern __shared__ __align__(1024) char smem[];
   const uint32_t stages = smem_address(smem);                       // (STAGES, A then B tile)
   char* const boxes = smem + STAGES * STAGE_BYTES;                  // (GROUPS, BOXES, 64, 128 bytes)
   char* const rows = boxes + GROUPS * BOXES * BLOCK;                // (GROUPS, BLK_N), of C, in up to four bytes each
-  const uint32_t filled = smem_address(rows + GROUPS * BLK_N * 4);  // (STAGES) barriers: it holds a K tile
-  const uint32_t read = filled + STAGES * 8;                        // (STAGES) barriers: it has been multiplied
-  const uint32_t arrived = read + STAGES * 8;                       // (GROUPS, BOXES) barriers: the box of C is there
-  const uint32_t turn = arrived + GROUPS * BOXES * 8;               // (GROUPS) barriers: its turn to multiply
+  const uint32_t full = smem_address(rows + GROUPS * BLK_N * 4);  // (STAGES) barriers: it holds a K tile
+  const uint32_t empty = full + STAGES * 8;                        // (STAGES) barriers: it has been multiplied
+  const uint32_t c_full = empty + STAGES * 8;                       // (GROUPS, BOXES) barriers: the box of C is there
+  const uint32_t order = c_full + GROUPS * BOXES * 8;               // (GROUPS) barriers: its turn to multiply
   const int group = int(threadIdx.x) / 128 - 1;                     // -1 copies
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {
-      mbarrier_init(filled + s * 8, 1);
-      mbarrier_init(read + s * 8, PINGPONG ? 1 : GROUPS);
+      mbarrier_init(full + s * 8, 1);
+      mbarrier_init(empty + s * 8, PINGPONG ? 1 : GROUPS);
     }
-    for (int i = 0; i < GROUPS * BOXES; ++i) mbarrier_init(arrived + i * 8, 1);
-    for (int i = 0; i < GROUPS; ++i) mbarrier_init(turn + i * 8, 1);
-    fence_before_tma();
+    for (int i = 0; i < GROUPS * BOXES; ++i) mbarrier_init(c_full + i * 8, 1);
+    for (int i = 0; i < GROUPS; ++i) mbarrier_init(order + i * 8, 1);
+    fence_proxy_async();
     if (p.k > 0) prefetch_tensor_map(operands.a.tile), prefetch_tensor_map(operands.b.tile);
     if (paths.c_path == CPath::tma) prefetch_tensor_map(paths.c);
     if (paths.d_path == DPath::tma) prefetch_tensor_map(paths.d);
@@ -65,22 +68,22 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
   __syncthreads();
   // Not where blocks end at different times: the next kernel's would lie scattered (GPT-2's second feed-forward product after its
   // first: 71 microseconds on an H200, 58 like this; bench/results/h200-tried.md).
-  if (schedule.size <= int(gridDim.x)) let_next_kernel_start();
-  wait_for_previous_kernel();
+  if (schedule.size <= int(gridDim.x)) launch_dependents();
+  wait_on_dependencies();
 
   if (group < 0) {
     // ---- copies ----
-    if (RESHARES) give_registers<40>();
+    if (REALLOCATES) warpgroup_reg_dealloc<40>();
     if (threadIdx.x != 0) return;
     RingPosition<STAGES> at;
     for (int work = blockIdx.x; work < schedule.size; work += gridDim.x) {
-      const Share share = schedule[work];
-      const OperandTile<BLK_M, A_K_CONTIGUOUS> a{operands.a, share.tile.m * BLK_M};
-      const OperandTile<BLK_N, B_K_CONTIGUOUS> b{operands.b, share.tile.n * BLK_N};
-      for (int t = 0; t < share.count; ++t, at.advance()) {
-        const int k0 = (share.first + t) * BLK_K;
-        const uint32_t stage = stages + at.stage * STAGE_BYTES, barrier = filled + at.stage * 8;
-        mbarrier_wait(read + at.stage * 8, at.parity ^ 1);
+      const WorkTile work_tile = schedule[work];
+      const TmaOperandTile<BLK_M, A_K_CONTIGUOUS> a{operands.a, work_tile.tile.m * BLK_M};
+      const TmaOperandTile<BLK_N, B_K_CONTIGUOUS> b{operands.b, work_tile.tile.n * BLK_N};
+      for (int t = 0; t < work_tile.count; ++t, at.advance()) {
+        const int k0 = (work_tile.first + t) * BLK_K;
+        const uint32_t stage = stages + at.stage * STAGE_BYTES, barrier = full + at.stage * 8;
+        mbarrier_wait(empty + at.stage * 8, at.parity ^ 1);
         mbarrier_arrive_expect(barrier, (a.lines + b.lines) * kBoxBytes);
         a.load(stage, barrier, k0);
         b.load(stage + A_BYTES, barrier, k0);
@@ -89,35 +92,35 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     return;
   }
 
-  if (RESHARES) take_registers<232>();
+  if (REALLOCATES) warpgroup_reg_alloc<232>();
   const int thread = threadIdx.x % 128;
   RingPosition<STAGES> at;
   uint32_t use = 0;  // tiles that this warpgroup has finished
   for (int i = 0, work = blockIdx.x; work < schedule.size; ++i, work += gridDim.x) {
-    const Share share = schedule[work];
+    const WorkTile work_tile = schedule[work];
     if (PINGPONG && i % GROUPS != group) {
-      at.advance(share.count);
+      at.advance(work_tile.count);
       continue;
     }
-    const int m0 = share.tile.m * BLK_M + (PINGPONG ? 0 : group * ROWS), n0 = share.tile.n * BLK_N;
+    const int m0 = work_tile.tile.m * BLK_M + (PINGPONG ? 0 : group * ROWS), n0 = work_tile.tile.n * BLK_N;
     const auto epilogue = [&](auto d_type, auto&& act) {
-      using Epilogue = TmaEpilogue<T, decltype(d_type), ROWS, BLK_N, BOXES, PLAIN>;
-      act(Epilogue{p, paths, boxes + group * BOXES * BLOCK, rows + group * BLK_N * 4, arrived + group * BOXES * 8, 1 + group,
+      using Epilogue = TmaEpilogue<T, decltype(d_type), ROWS, BLK_N, BOXES, kTmaOnly>;
+      act(Epilogue{p, paths, boxes + group * BOXES * BLOCK, rows + group * BLK_N * 4, c_full + group * BOXES * 8, 1 + group,
                    thread});
     };
     const auto with_epilogue = [&](auto&& act) {
-      if constexpr (PLAIN) epilogue(D(), act);
-      else if (sizeof(T) == 4 || p.d.dtype == DType::f32) epilogue(float(), act);
+      if constexpr (kTmaOnly) epilogue(D(), act);
+      else if (sizeof(T) == 4 || is_f32(p.d.dtype)) epilogue(float(), act);
       else epilogue(T(), act);
     };
 
     // ---- main loop ----
-    // A warpgroup that ran ahead could take `filled` of one lap of the ring for that of a later one.
-    if (PINGPONG) mbarrier_wait(turn + group * 8, (use & 1) ^ (group == 0));
+    // A warpgroup that ran ahead could take `full` of one lap of the ring for that of a later one.
+    if (PINGPONG) mbarrier_wait(order + group * 8, (use & 1) ^ (group == 0));
     float acc[BLOCKS_M][BLK_N / 2];
     int last = 0;  // the stage that was multiplied last
-    for (int t = 0; t < share.count; ++t) {
-      mbarrier_wait(filled + at.stage * 8, at.parity);
+    for (int t = 0; t < work_tile.count; ++t) {
+      mbarrier_wait(full + at.stage * 8, at.parity);
       const uint32_t stage = stages + at.stage * STAGE_BYTES;
       const uint64_t a = tile_descriptor<A_K_CONTIGUOUS>(stage + (PINGPONG ? 0 : group * ROWS * 128), BLOCK);
       const uint64_t b = tile_descriptor<B_K_CONTIGUOUS>(stage + A_BYTES, BLOCK);
@@ -126,22 +129,22 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
       for (int k = 0; k < STEPS; ++k)
 #pragma unroll
         for (int m = 0; m < BLOCKS_M; ++m)
-          wgmma<T, BLK_N, A_K_CONTIGUOUS, B_K_CONTIGUOUS>(acc[m], a + k * kNextK<A_K_CONTIGUOUS> + m * (BLOCK >> 4),
+          wgmma<MmaType<MATH>, BLK_N, A_K_CONTIGUOUS, B_K_CONTIGUOUS>(acc[m], a + k * kNextK<A_K_CONTIGUOUS> + m * (BLOCK >> 4),
                                                           b + k * kNextK<B_K_CONTIGUOUS>, t > 0 || k > 0);
       wgmma_commit();
       if (t == 0) {
         with_epilogue([&](const auto& e) { e.prefetch(m0, n0); });
       } else {
         wgmma_wait<1>();
-        if (thread == 0) mbarrier_arrive(read + last * 8);
+        if (thread == 0) mbarrier_arrive(empty + last * 8);
       }
       last = at.stage;
       at.advance();
     }
-    if (PINGPONG && thread == 0) mbarrier_arrive(turn + (1 - group) * 8);
+    if (PINGPONG && thread == 0) mbarrier_arrive(order + (1 - group) * 8);
     wgmma_wait<0>();
-    if (share.count > 0) {
-      if (thread == 0) mbarrier_arrive(read + last * 8);
+    if (work_tile.count > 0) {
+      if (thread == 0) mbarrier_arrive(empty + last * 8);
     } else {
 #pragma unroll
       for (int m = 0; m < BLOCKS_M; ++m)
@@ -151,7 +154,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     }
 
     // ---- epilogue ----
-    with_epilogue([&](const auto& e) { e.finish(acc, m0, n0, share.split, use); });
+    with_epilogue([&](const auto& e) { e.finish(acc, m0, n0, work_tile.slice, use); });
     ++use;
   }
   tma_store_wait_read<0>();  // the block's shared memory is about to go; the kernel's end sees to the rest
@@ -160,23 +163,23 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
 #endif
 }
 
-}  // namespace
-
-Status launch_wgmma_tma(const Launch& call) {
-  const Problem& p = call.problem;
+template <int I>
+Status launch_config(const Launch& call) {
+  const GemmDesc& p = call.desc;
   TmaPaths paths = {};
-  const Status status = make_tma_paths(paths, p, call.splits);
+  const Status status = make_tma_paths(paths, p, call.k_slices);
   if (!status.ok()) return status;
   const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype));
-  return with_operands(call, kWgmmaTma, [&](auto index, auto type, auto a_k, auto b_k, const Operands& operands) {
-    using T = typename decltype(type)::type;
-    const auto with_epilogue_for = [&](auto d) {
-      constexpr auto kernel = wgmma_tma<decltype(index)::value, T, typename decltype(d)::type, a_k, b_k>;
-      return launch<kernel, true>(call, p, schedule, operands, paths);
+  return with_tma_operands(call, WgmmaTmaMaths(), [&](auto math, auto a_k, auto b_k, const TmaOperands& operands) {
+    const auto with_result = [&](auto d) {
+      return launch<wgmma_tma<I, math, typename decltype(d)::type, a_k, b_k>, true>(call, p, schedule, operands, paths);
     };
-    if (!paths.plain()) return with_epilogue_for(Type<void>());
-    return p.d.dtype == DType::f32 ? with_epilogue_for(Type<float>()) : with_epilogue_for(Type<T>());
+    if (!paths.tma_only) return with_result(Type<void>());
+    return is_f32(p.d.dtype) ? with_result(Type<float>()) : with_result(Type<Operand<math>>());
   });
 }
 
+const Registration registered(kCode<kWgmmaTma>[TC_CONFIG], launch_config<TC_CONFIG>);
+
+}  // namespace
 }  // namespace tc

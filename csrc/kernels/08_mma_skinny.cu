@@ -9,20 +9,22 @@
 // Measured gain (H200): 1x4096x4096 in 12.4 microseconds where mma_swizzle takes 13.8, 1x2304x768 in 3.7 where it takes 6.4; in other
 // runs, since L2 is asked early, 11.6, and since it fetches 128 bytes at once, 10.8 with a weight-major B.
 //
-// Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o mma_skinny.cubin csrc/kernels/08_mma_skinny.cu
+// Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o mma_skinny.cubin csrc/kernels/08_mma_skinny.cu
 // Run:   python -m bench.sweep --kernel mma_skinny --only 1,4096,4096
-#include "configs.h"
+#include "08_mma_skinny.h"
+
+#include "../epilogue/vectors.cuh"
+#include "../ptx/mma.cuh"
+#include "../ptx/pdl.cuh"
 #include "../tile/copy.cuh"
 #include "../tile/dispatch.h"
-#include "../epilogue/epilogue.cuh"
-#include "../ptx/mma.cuh"
 #include "../tile/scheduler.cuh"
 
 namespace tc {
 namespace {
 
 template <int I>
-constexpr bool kOverlaps = starts_early(kMmaSkinny[I]);
+constexpr bool kUsesPdl = uses_pdl(kMmaSkinny[I]);
 
 // N consecutive 32-bit words, read once: they leave no trace in L1. 16 bytes are of a line along K, of which L2 is to fetch 128 at
 // once (1x4096x4096 on an H200: 11.9 microseconds, 11.2 like this; where the words are 8 bytes along N, and another block reads
@@ -45,9 +47,10 @@ __device__ __forceinline__ void load_elements(uint32_t (&x)[N], const T* from, i
   for (int i = 0; i < N; ++i) x[i] = bits(2 * i) | bits(2 * i + 1) << 16;
 }
 
-template <int I, typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
+template <int I, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm) void mma_skinny(
-    const Problem p, const Wide wide, const Schedule schedule) {
+    const GemmDesc p, const VectorAccess wide, const Schedule schedule) {
+  using T = Operand<MATH>;
   constexpr int BLK_M = kMmaSkinny[I].tile_m, BLK_N = kMmaSkinny[I].tile_n, STAGES = kMmaSkinny[I].stages;
   constexpr int THREADS = kMmaSkinny[I].threads, WARPS = THREADS / 32, CHUNK = 32;  // of K, multiplied by a warp at a time
   constexpr int MMAS_N = BLK_N / 8, W = BLK_N / 8;  // W: columns of a lane where B lies contiguous along N
@@ -58,25 +61,25 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
   __shared__ float sums[WARPS][BLK_M][BLK_N + 4];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;  // g, q: as PTX names mma's layouts
   const T* const b_data = static_cast<const T*>(p.b.data);
-  if constexpr (kOverlaps<I>) {
-    let_next_kernel_start();
+  if constexpr (kUsesPdl<I>) {
+    launch_dependents();
     // While the kernel before ends, L2 is asked for the two K tiles of B that the block begins with (1x4096x4096 on an H200: 11.6
     // microseconds, 12.2 without, 12.6 for six of them, 15.5 for all 16).
     constexpr int BLK_K = kMmaSkinny[I].tile_k;
-    const Share share = schedule[blockIdx.x];
-    const int64_t n0 = int64_t(share.tile.n) * BLK_N, k0 = int64_t(share.first) * BLK_K;
-    const int n = int(min(int64_t(BLK_N), p.n - n0)), k = int(min(int64_t(min(share.count, 2)) * BLK_K, p.k - k0));
+    const WorkTile work_tile = schedule[blockIdx.x];
+    const int64_t n0 = int64_t(work_tile.tile.n) * BLK_N, k0 = int64_t(work_tile.first) * BLK_K;
+    const int n = int(min(int64_t(BLK_N), p.n - n0)), k = int(min(int64_t(min(work_tile.count, 2)) * BLK_K, p.k - k0));
     const auto ask_for = [&](const T* first, int64_t pitch, int lines, int length) {
       prefetch_lines(first, pitch * sizeof(T), lines, length * int64_t(sizeof(T)), threadIdx.x, THREADS);
     };
     if constexpr (B_K_CONTIGUOUS) ask_for(b_data + n0 * p.b.col + k0, p.b.col, n, k);
     else ask_for(b_data + k0 * p.b.row + n0, p.b.row, k, n);
-    wait_for_previous_kernel();
+    wait_on_dependencies();
   }
 
   for (int work = blockIdx.x; work < schedule.size; work += gridDim.x) {
-    const Share share = schedule[work];
-    const int64_t m0 = int64_t(share.tile.m) * BLK_M, n0 = int64_t(share.tile.n) * BLK_N;
+    const WorkTile work_tile = schedule[work];
+    const int64_t m0 = int64_t(work_tile.tile.m) * BLK_M, n0 = int64_t(work_tile.tile.n) * BLK_N;
     constexpr int OWN = BLK_M * BLK_N / THREADS;  // elements of D that a thread finishes
     const int own_row = threadIdx.x * OWN / BLK_N, own_col = threadIdx.x * OWN % BLK_N;
     float c[OWN];
@@ -124,19 +127,19 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
 #pragma unroll
         for (int j = 0; j < MMAS_N; ++j) {
           if constexpr (B_K_CONTIGUOUS) {
-            mma_m16n8<T>(acc[j], fragment, b[stage][j][h * 2], b[stage][j][h * 2 + 1]);
+            mma_m16n8<MmaType<MATH>>(acc[j], fragment, b[stage][j][h * 2], b[stage][j][h * 2 + 1]);
           } else {  // column j of four lines
             const auto pair = [&](int i) {
               return __byte_perm(b[stage][h * 4 + i][j / 2], b[stage][h * 4 + i + 1][j / 2], j % 2 ? 0x7632 : 0x5410);
             };
-            mma_m16n8<T>(acc[j], fragment, pair(0), pair(2));
+            mma_m16n8<MmaType<MATH>>(acc[j], fragment, pair(0), pair(2));
           }
         }
       }
     };
 
     // ---- main loop ----
-    const int chunks = int((p.k + CHUNK - 1) / CHUNK), first = share.first * WARPS, end = min(first + share.count * WARPS, chunks);
+    const int chunks = int((p.k + CHUNK - 1) / CHUNK), first = work_tile.first * WARPS, end = min(first + work_tile.count * WARPS, chunks);
     // A lane may read past the end of a line into the next one, but after the last there may be nothing.
     const bool last_is_cut = p.k % CHUNK != 0 || (!B_K_CONTIGUOUS && p.n % W != 0);
     const int whole = min(end, chunks - last_is_cut);
@@ -173,25 +176,23 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
     for (int w = 0; w < WARPS; ++w)
 #pragma unroll
       for (int e = 0; e < OWN; ++e) sum[e] += sums[w][own_row][own_col + e];
-    finish_run<T>(p, wide, m0 + own_row, n0 + own_col, sum, c, share.split * p.m * p.n);
+    finish_vector<T>(p, wide, m0 + own_row, n0 + own_col, sum, c, work_tile.slice * p.m * p.n);
     __syncthreads();  // the next tile's sums take these ones' place
   }
 }
 
-}  // namespace
-
-Status launch_mma_skinny(const Launch& call) {
-  const Problem& p = call.problem;
-  const Schedule schedule(call, call.tile.tile_k);
-  return with_instance(call, kMmaSkinny, [&](auto index) {
-    return with_halves(p, [&](auto type) {
-      return with_layouts(p, [&](auto a_k, auto b_k) {
-        constexpr int I = decltype(index)::value;
-        constexpr auto kernel = mma_skinny<I, typename decltype(type)::type, a_k, b_k>;
-        return launch<kernel, kOverlaps<I>>(call, p, wide_accesses(p, call.splits), schedule);
-      });
+template <int I>
+Status launch_config(const Launch& call) {
+  const GemmDesc& p = call.desc;
+  const Schedule schedule(call, call.config.tile_k);
+  return with_math(MmaSkinnyMaths(), call.math, [&](auto math) {
+    return with_layouts(p, [&](auto a_k, auto b_k) {
+      return launch<mma_skinny<I, math, a_k, b_k>, kUsesPdl<I>>(call, p, vector_access_of(p, call.k_slices), schedule);
     });
   });
 }
 
+const Registration registered(kCode<kMmaSkinny>[TC_CONFIG], launch_config<TC_CONFIG>);
+
+}  // namespace
 }  // namespace tc

@@ -8,65 +8,68 @@
 // Measured gain (H200): 32x768x3072 in 5.9 microseconds where wgmma_tma takes 7.7, 64x4096x4096 in 13.5 for 15.0, 128x4096x14336 in
 // 38.4 for 40.5 (bench/results/h200-tried.md).
 //
-// Build: nvcc -std=c++17 -O3 -gencode=arch=compute_90a,code=sm_90a -Xptxas=-v -cubin -o cluster.cubin csrc/kernels/09_wgmma_cluster.cu
+// Build: nvcc -std=c++17 -O3 -gencode=arch=compute_90a,code=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o cluster.cubin csrc/kernels/09_wgmma_cluster.cu
 // Run:   python -m bench.sweep --kernel wgmma_cluster --only 128,4096,14336
-#include "configs.h"
-#include "../ptx/mbarrier.cuh"
+#include "09_wgmma_cluster.h"
+
+#include "../epilogue/vectors.cuh"
 #include "../ptx/cluster.cuh"
-#include "../epilogue/epilogue.cuh"
-#include "../tile/scheduler.cuh"
-#include "../tile/tma.cuh"
+#include "../ptx/mbarrier.cuh"
+#include "../ptx/pdl.cuh"
 #include "../ptx/wgmma.cuh"
+#include "../tile/scheduler.cuh"
+#include "../tile/tma_operand.cuh"
 
 namespace tc {
 namespace {
 
-template <int I, typename T, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
+template <int I, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_per_sm) void wgmma_cluster(
-    const Problem p, const Wide wide, const Schedule schedule, const __grid_constant__ Operands operands) {
+    const GemmDesc p, const VectorAccess wide, const Schedule schedule, const __grid_constant__ TmaOperands operands) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  constexpr Instance INSTANCE = kWgmmaCluster[I];
-  constexpr int BLK_M = INSTANCE.tile_m, BLK_N = INSTANCE.tile_n, STAGES = INSTANCE.stages, THREADS = INSTANCE.threads;
+  using T = Operand<MATH>;
+  constexpr Config CONFIG = kWgmmaCluster[I];
+  constexpr int BLK_M = CONFIG.tile_m, BLK_N = CONFIG.tile_n, STAGES = CONFIG.stages, THREADS = CONFIG.threads;
   constexpr int BLK_K = kBoxBytes / int(sizeof(T)), STEPS = 4, GROUPS = BLK_M / 64;
   constexpr int A_BYTES = BLK_M * 128, B_BYTES = BLK_N * 128, STAGE_BYTES = A_BYTES + B_BYTES;
   constexpr int BLOCK = 64 * 128;  // bytes of 64 rows of A or 64 columns of B in a stage, either way round
   constexpr int W = 8, RUNS = BLK_M * BLK_N / W, LEAST = kLeastInCluster * THREADS;
   constexpr int OWN = (RUNS + LEAST - 1) / LEAST;  // runs of W elements of D that a thread finishes, at most
   constexpr int PITCH = BLK_N + 8;  // of the sums: eight rows of two float2 lie in different banks
-  static_assert(BLK_M * PITCH * 4 <= STAGES * STAGE_BYTES && STAGES * (STAGE_BYTES + 16) == INSTANCE.smem_bytes);
+  static_assert(BLK_M * PITCH * 4 <= STAGES * STAGE_BYTES && STAGES * (STAGE_BYTES + 16) == CONFIG.smem_bytes);
 
   // ---- prologue ----
   extern __shared__ __align__(1024) char smem[];
   const uint32_t stages = smem_address(smem);             // (STAGES, A then B tile)
-  const uint32_t filled = stages + STAGES * STAGE_BYTES;  // (STAGES) barriers: it holds a K tile
-  const uint32_t read = filled + STAGES * 8;              // (STAGES) barriers: it has been multiplied
+  const uint32_t full = stages + STAGES * STAGE_BYTES;  // (STAGES) barriers: it holds a K tile
+  const uint32_t empty = full + STAGES * 8;              // (STAGES) barriers: it has been multiplied
   float* const sums = reinterpret_cast<float*>(smem);     // (BLK_M, PITCH), once the stages are done with
   const int warp = int(threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {
-      mbarrier_init(filled + s * 8, 1);
-      mbarrier_init(read + s * 8, GROUPS);
+      mbarrier_init(full + s * 8, 1);
+      mbarrier_init(empty + s * 8, GROUPS);
     }
-    fence_before_tma();
+    fence_proxy_async();
   }
   __syncthreads();
-  let_next_kernel_start();
-  wait_for_previous_kernel();
+  launch_dependents();
+  wait_on_dependencies();
   const int parts = cluster_size(), part = cluster_rank();
   const TileIndex tile = schedule.raster[int(blockIdx.x) / parts];
-  const int m0 = tile.m * BLK_M, n0 = tile.n * BLK_N, first = part * schedule.per_split;
-  const int count = max(0, min(schedule.per_split, schedule.k_tiles - first));
+  const int m0 = tile.m * BLK_M, n0 = tile.n * BLK_N, first = part * schedule.per_slice;
+  const int count = max(0, min(schedule.per_slice, schedule.k_tiles - first));
 
   // ---- main loop ----
   float acc[BLK_N / 2];
   RingPosition<STAGES> at;
   if (warp == GROUPS * 4) {
-    const OperandTile<BLK_M, A_K_CONTIGUOUS> a{operands.a, m0};
-    const OperandTile<BLK_N, B_K_CONTIGUOUS> b{operands.b, n0};
+    const TmaOperandTile<BLK_M, A_K_CONTIGUOUS> a{operands.a, m0};
+    const TmaOperandTile<BLK_N, B_K_CONTIGUOUS> b{operands.b, n0};
     for (int t = 0; lane == 0 && t < count; ++t, at.advance()) {
       const int k0 = (first + t) * BLK_K;
-      const uint32_t stage = stages + at.stage * STAGE_BYTES, barrier = filled + at.stage * 8;
-      mbarrier_wait(read + at.stage * 8, at.parity ^ 1);
+      const uint32_t stage = stages + at.stage * STAGE_BYTES, barrier = full + at.stage * 8;
+      mbarrier_wait(empty + at.stage * 8, at.parity ^ 1);
       mbarrier_arrive_expect(barrier, (a.lines + b.lines) * kBoxBytes);
       a.load(stage, barrier, k0);
       b.load(stage + A_BYTES, barrier, k0);
@@ -75,19 +78,19 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
     const int group = warp / 4, thread = threadIdx.x % 128;
     int last = 0;  // the stage that was multiplied last
     for (int t = 0; t < count; ++t) {
-      mbarrier_wait(filled + at.stage * 8, at.parity);
+      mbarrier_wait(full + at.stage * 8, at.parity);
       const uint32_t stage = stages + at.stage * STAGE_BYTES;
       const uint64_t a = tile_descriptor<A_K_CONTIGUOUS>(stage + group * BLOCK, BLOCK);
       const uint64_t b = tile_descriptor<B_K_CONTIGUOUS>(stage + A_BYTES, BLOCK);
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < STEPS; ++k)
-        wgmma<T, BLK_N, A_K_CONTIGUOUS, B_K_CONTIGUOUS>(acc, a + k * kNextK<A_K_CONTIGUOUS>, b + k * kNextK<B_K_CONTIGUOUS>,
+        wgmma<MmaType<MATH>, BLK_N, A_K_CONTIGUOUS, B_K_CONTIGUOUS>(acc, a + k * kNextK<A_K_CONTIGUOUS>, b + k * kNextK<B_K_CONTIGUOUS>,
                                                         t > 0 || k > 0);
       wgmma_commit();
       if (t > 0) {
         wgmma_wait<1>();
-        if (thread == 0) mbarrier_arrive(read + last * 8);
+        if (thread == 0) mbarrier_arrive(empty + last * 8);
       }
       last = at.stage;
       at.advance();
@@ -128,25 +131,23 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
       }
   cluster_arrive();
 #pragma unroll
-  for (int i = 0; i < OWN; ++i) finish_run<T>(p, wide, m_of(i), int64_t(n0) + col_of(i), sum[i], c[i], 0);
+  for (int i = 0; i < OWN; ++i) finish_vector<T>(p, wide, m_of(i), int64_t(n0) + col_of(i), sum[i], c[i], 0);
   cluster_wait();  // shared memory stays until all have read it
 #else
   asm("trap;");  // built for another GPU than the one that has these instructions
 #endif
 }
 
-}  // namespace
-
-Status launch_wgmma_cluster(const Launch& call) {
-  const Problem& p = call.problem;
+template <int I>
+Status launch_config(const Launch& call) {
+  const GemmDesc& p = call.desc;
   const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype));
-  return with_operands(call, kWgmmaCluster, [&](auto index, auto type, auto a_k, auto b_k, const Operands& operands) {
-    constexpr auto kernel = wgmma_cluster<decltype(index)::value, typename decltype(type)::type, a_k, b_k>;
-    const Status smem = allow_smem<kernel>(call.tile.smem_bytes, call.device.ordinal);
-    if (!smem.ok()) return smem;
-    return launch_blocks<kernel, true>(schedule.size, call.tile.threads, call.tile.smem_bytes, call.device, call.stream, call.splits,
-                                       p, wide_accesses(p), schedule, operands);
+  return with_tma_operands(call, WgmmaClusterMaths(), [&](auto math, auto a_k, auto b_k, const TmaOperands& operands) {
+    return launch_clusters<wgmma_cluster<I, math, a_k, b_k>, true>(call, schedule.size, p, vector_access_of(p), schedule, operands);
   });
 }
 
+const Registration registered(kCode<kWgmmaCluster>[TC_CONFIG], launch_config<TC_CONFIG>);
+
+}  // namespace
 }  // namespace tc

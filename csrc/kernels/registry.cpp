@@ -1,60 +1,55 @@
-#include "../gemm/kernel.h"
-
-#include "configs.h"
+// The ladder, as the planner sees it. Adding a rung: NN_name.h and NN_name.cu here, its entry below, its shards in setup.py.
+#include "../gemm/cost_model.h"
+#include "../gemm/feasibility.h"
+#include "01_simt.h"
+#include "02_wmma_naive.h"
+#include "03_wmma_block.h"
+#include "04_wmma_double_buffer.h"
+#include "05_wmma_kstage.h"
+#include "06_mma_swizzle.h"
+#include "07_wgmma_tma.h"
+#include "08_mma_skinny.h"
+#include "09_wgmma_cluster.h"
 
 namespace tc {
-
-#ifdef TC_WITH_CUDA
-using Launcher = Status(const Launch&);
-Launcher launch_simt, launch_wmma_naive, launch_wmma_block, launch_wmma_double_buffer, launch_wmma_kstage,
-    launch_mma_swizzle, launch_wgmma_tma, launch_mma_skinny, launch_wgmma_cluster;
-#else
-// The planner works without a GPU or nvcc; only the launchers are missing.
-constexpr decltype(Kernel::launch) launch_simt = nullptr, launch_wmma_naive = nullptr, launch_wmma_block = nullptr,
-                                   launch_wmma_double_buffer = nullptr, launch_wmma_kstage = nullptr,
-                                   launch_mma_swizzle = nullptr, launch_wgmma_tma = nullptr, launch_mma_skinny = nullptr,
-                                   launch_wgmma_cluster = nullptr;
-#endif
-
 namespace {
 
+// sm_80 and later: machine code for the architectures of the build, PTX for the rest. wgmma is Hopper's alone.
 constexpr int kAnySm = 999;
-#ifdef TC_WITHOUT_HOPPER  // setup.py: TORCH_CUDA_ARCH_LIST lacks 9.0a
-constexpr int kHopperOnly = 0;
-#else
-constexpr int kHopperOnly = 90;
-#endif
-constexpr unsigned kHalf = bit(DType::f16) | bit(DType::bf16);
 
-template <int N>
-constexpr Kernel row(const char* name, int min_sm, int max_sm, unsigned operands, Access access, SplitK split_k,
-                     const Instance (&instances)[N], decltype(Kernel::launch) launch, const char* idea) {
-  return {name, idea, min_sm, max_sm, operands, access, split_k, instances, N, launch};
+template <auto& CONFIGS>
+KernelTraits rung(const char* name, const char* idea, Unit unit, MathSet maths, OperandAccess access,
+                  SplitK split_k = SplitK::none, decltype(KernelTraits::estimate_us) estimate_us = estimate_tiles) {
+  const bool hopper = unit == Unit::wgmma;
+  return {name,    idea, hopper ? 90 : 80, hopper ? 90 : kAnySm, unit, maths, access, split_k, CONFIGS, kCode<CONFIGS>,
+          hopper ? needs_32_bit_coordinates : no_further_demands, estimate_us};
 }
-
-const Kernel kKernels[] = {
-    row("simt", 80, kAnySm, kHalf | bit(DType::f32), Access::any, SplitK::none, kSimt, launch_simt,
-        "8x8 register tiles on CUDA cores, any strides"),
-    row("wmma_naive", 80, kAnySm, kHalf, Access::contiguous, SplitK::none, kWmmaNaive, launch_wmma_naive,
-        "one 16x16 WMMA tile a warp, fragments straight from global memory"),
-    row("wmma_block", 80, kAnySm, kHalf, Access::contiguous, SplitK::none, kWmmaBlock, launch_wmma_block,
-        "128x128 WMMA block tiles, skewed shared memory"),
-    row("wmma_double_buffer", 80, kAnySm, kHalf, Access::contiguous, SplitK::none, kWmmaDoubleBuffer, launch_wmma_double_buffer,
-        "64x64 warp tiles; the next K tile is loaded into registers during the current one's product"),
-    row("wmma_kstage", 80, kAnySm, kHalf | kTf32, Access::contiguous, SplitK::none, kWmmaKstage, launch_wmma_kstage,
-        "a ring of K tiles filled by cp.async, TF32"),
-    row("mma_swizzle", 80, kAnySm, kHalf | kTf32, Access::aligned, SplitK::workspace, kMmaSwizzle, launch_mma_swizzle,
-        "ldmatrix and mma.sync on XOR-swizzled shared memory, multi-stage cp.async"),
-    row("wgmma_tma", 90, kHopperOnly, kHalf | kTf32, Access::aligned, SplitK::workspace, kWgmmaTma, launch_wgmma_tma,
-        "TMA and wgmma, warp-specialised; C arrives and D leaves while other tiles are multiplied"),
-    row("mma_skinny", 80, kAnySm, kHalf, Access::aligned, SplitK::workspace, kMmaSkinny, launch_mma_skinny,
-        "for a few rows: B from global memory straight into mma.sync, a block's warps share K"),
-    row("wgmma_cluster", 90, kHopperOnly, kHalf | kTf32, Access::aligned, SplitK::cluster, kWgmmaCluster, launch_wgmma_cluster,
-        "for a few tiles: the blocks of a cluster share K, and add their sums from each other's shared memory"),
-};
 
 }  // namespace
 
-Kernels kernels() { return {kKernels, int(sizeof(kKernels) / sizeof(kKernels[0]))}; }
+Span<const KernelTraits> kernels() {
+  static const KernelTraits ladder[] = {
+      rung<kSimt>("simt", "8x8 register tiles on CUDA cores, any strides",  //
+                  Unit::simt, SimtMaths::set, OperandAccess::any),
+      rung<kWmmaNaive>("wmma_naive", "one 16x16 WMMA tile a warp, fragments straight from global memory",  //
+                       Unit::mma_sync, WmmaNaiveMaths::set, OperandAccess::contiguous),
+      rung<kWmmaBlock>("wmma_block", "128x128 WMMA block tiles, skewed shared memory",  //
+                       Unit::mma_sync, WmmaBlockMaths::set, OperandAccess::contiguous),
+      rung<kWmmaDoubleBuffer>("wmma_double_buffer",
+                              "64x64 warp tiles; registers hold the next K tile during the current one's product",
+                              Unit::mma_sync, WmmaDoubleBufferMaths::set, OperandAccess::contiguous),
+      rung<kWmmaKstage>("wmma_kstage", "a ring of K tiles filled by cp.async, TF32",  //
+                        Unit::mma_sync, WmmaKstageMaths::set, OperandAccess::contiguous),
+      rung<kMmaSwizzle>("mma_swizzle", "ldmatrix and mma.sync on XOR-swizzled shared memory, multi-stage cp.async",
+                        Unit::mma_sync, MmaSwizzleMaths::set, OperandAccess::aligned, SplitK::workspace),
+      rung<kWgmmaTma>("wgmma_tma", "TMA and wgmma, warp-specialised; C arrives and D leaves while other tiles are multiplied",
+                      Unit::wgmma, WgmmaTmaMaths::set, OperandAccess::aligned, SplitK::workspace, estimate_tma_epilogue),
+      rung<kMmaSkinny>("mma_skinny", "for a few rows: B from global memory straight into mma.sync, a block's warps share K",
+                       Unit::mma_sync, MmaSkinnyMaths::set, OperandAccess::aligned, SplitK::workspace),
+      rung<kWgmmaCluster>("wgmma_cluster", "for a few tiles: a cluster's blocks share K and add through distributed shared memory",
+                          Unit::wgmma, WgmmaClusterMaths::set, OperandAccess::aligned, SplitK::cluster, estimate_cluster),
+  };
+  return ladder;
+}
 
 }  // namespace tc

@@ -5,6 +5,7 @@
 #include "../gemm/overlap.h"
 #include "../gemm/planner.h"
 #include "../layout/swizzle.h"
+#include "messages.h"
 
 namespace py = pybind11;
 
@@ -80,6 +81,11 @@ PYBIND11_MODULE(_C, module) {
   py::list activations;
   for (const tc::NamedActivation& x : tc::kActivations) activations.append(x.name);
   module.attr("activations") = activations;
+  py::dict messages;
+#define TC_ADD_MESSAGE(name, text) messages[#name] = text;
+  TC_MESSAGES(TC_ADD_MESSAGE)
+#undef TC_ADD_MESSAGE
+  module.attr("messages") = messages;
   module.def("judge", &tc::judge_all, py::kw_only(), py::arg("m"), py::arg("n"), py::arg("k"), py::arg("a"),
              py::arg("b"), py::arg("c"), py::arg("d"), py::arg("alpha"), py::arg("beta"), py::arg("allow_tf32"),
              py::arg("sm"), py::arg("num_sms"), py::arg("smem_per_block"));

@@ -7,10 +7,16 @@ namespace tc {
 
 __device__ __forceinline__ uint32_t smem_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
 
-// 16 bytes, both addresses multiples of 16; only the first `bytes` are read, the rest of the 16 become zeros.
-// .cg keeps the copy out of L1, where a tile that is read once from shared memory on has no second reader.
-__device__ __forceinline__ void cp_async_16(uint32_t smem_dst, const void* gmem_src, int bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem_dst), "l"(gmem_src), "r"(bytes) : "memory");
+// 16 bytes, both addresses multiples of 16, or 16 zeros where the source does not exist; its address must be valid all the same.
+// The instruction could also read fewer bytes, but compute-sanitizer takes that for a read of 16, and reports it at the end of an
+// allocation: callers copy the cut vectors of a row by element. .cg keeps the copy out of L1, where it would have no second reader.
+__device__ __forceinline__ void cp_async_16(uint32_t smem_dst, const void* gmem_src, bool exists = true) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem_dst), "l"(gmem_src), "r"(exists ? 16 : 0) : "memory");
+}
+
+// 16 bytes from registers.
+__device__ __forceinline__ void st_shared_16(uint32_t smem_dst, uint4 x) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(smem_dst), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
 }
 
 // All 16 bytes, or nothing at all.

@@ -1,10 +1,9 @@
 // One PTX instruction each: ldmatrix and mma.sync (sm_80 and later).
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstdint>
+
+#include "types.cuh"
 
 namespace tc {
 
@@ -26,7 +25,7 @@ __device__ __forceinline__ void stmatrix_x4(uint32_t smem, const uint32_t (&r)[4
 }
 
 // Not volatile: it touches registers only, and the compiler is to place it among the loads.
-// D (16, 8) += A (16, K) B (K, 8) in fp32, K 32 bytes deep: 16 halves or 8 TF32 values. T names the operands.
+// D (16, 8) += A (16, K) B (K, 8) in fp32, K 32 bytes deep: 16 elements of 16 bits or 8 TF32 values. T names the operands.
 template <typename T>
 __device__ __forceinline__ void mma_m16n8(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 
@@ -47,7 +46,7 @@ __device__ __forceinline__ void mma_m16n8<__nv_bfloat16>(float (&d)[4], const ui
 }
 
 template <>
-__device__ __forceinline__ void mma_m16n8<float>(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+__device__ __forceinline__ void mma_m16n8<Tf32>(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
                "{%0, %1, %2, %3};"
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])

@@ -1,11 +1,10 @@
 // wgmma, one wrapper per instruction: a warpgroup multiplies tiles that lie in shared memory (sm_90a).
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstdint>
 #include <type_traits>
+
+#include "types.cuh"
 
 namespace tc {
 
@@ -21,15 +20,15 @@ __device__ __forceinline__ void wgmma_wait() {
 
 // A warpgroup's share of the register file; REGISTERS is a multiple of 8.
 template <int REGISTERS>
-__device__ __forceinline__ void give_registers() {
+__device__ __forceinline__ void warpgroup_reg_dealloc() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
 template <int REGISTERS>
-__device__ __forceinline__ void take_registers() {
+__device__ __forceinline__ void warpgroup_reg_alloc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
 
-// A tile that TMA wrote with the 128-byte swizzle, as wgmma wants it described (PTX ISA, "Matrix Descriptor Format"). Lines of
+// A tile that TMA wrote with the 128-byte swizzle, as wgmma wants it described (PTX ISA, "MatrixView Descriptor Format"). Lines of
 // 128 bytes, eight of them to a 1024-byte atom, atoms one after another. K-contiguous: a line is a row of the operand.
 // Otherwise it holds 64 rows at one k, and the next 64 rows lie `block` bytes on.
 template <bool K_CONTIGUOUS>
@@ -69,7 +68,7 @@ constexpr uint64_t kNextK = (K_CONTIGUOUS ? 32 : 16 * 128) >> 4;
   else if constexpr (N == WIDTH && std::is_same_v<T, __nv_bfloat16>)                                                 \
     asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k16", "bf16.bf16", REGS, A, B, P, ", %" #TA ", %" #TB)                   \
                  : __VA_ARGS__ : "l"(a), "l"(b), "r"(int(accumulate)), "n"(!A_K_CONTIGUOUS), "n"(!B_K_CONTIGUOUS));  \
-  else if constexpr (N == WIDTH)                                                                                     \
+  else if constexpr (N == WIDTH && std::is_same_v<T, Tf32>)                                                          \
     asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k8", "tf32.tf32", REGS, A, B, P, "")                                     \
                  : __VA_ARGS__ : "l"(a), "l"(b), "r"(int(accumulate)))
 
@@ -78,6 +77,7 @@ constexpr uint64_t kNextK = (K_CONTIGUOUS ? 32 : 16 * 128) >> 4;
 // warpgroup holds elements (16 w + l / 4 + 8 h, 8 j + l % 4 * 2 + e) in d[4 j + 2 h + e].
 template <typename T, int N, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __device__ __forceinline__ void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {
+  static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, Tf32>);
   static_assert(sizeof(T) == 2 || (A_K_CONTIGUOUS && B_K_CONTIGUOUS));
   TC_WGMMA(64, TC_R32, 32, 33, 34, 35, 36, TC_F32(0));
   TC_WGMMA(128, TC_R64, 64, 65, 66, 67, 68, TC_F32(0), TC_F32(32));

@@ -15,11 +15,11 @@ struct alignas(sizeof(T) * W < 16 ? sizeof(T) * W : 16) Vec {
 
 // How THREADS threads share LINES contiguous lines of EXTENT elements: 16-byte pieces, a thread's own STEP lines apart.
 template <int LINES, int EXTENT, int THREADS, typename T>
-struct Pieces {
+struct ThreadCopy {
   static constexpr int W = 16 / sizeof(T), PER_LINE = EXTENT / W, STEP = THREADS / PER_LINE, COUNT = LINES / STEP;
   static_assert(THREADS % PER_LINE == 0 && LINES % STEP == 0);
   const int line, col;  // of the thread's first piece
-  __device__ explicit Pieces(int thread) : line(thread / PER_LINE), col(thread % PER_LINE * W) {}
+  __device__ explicit ThreadCopy(int thread) : line(thread / PER_LINE), col(thread % PER_LINE * W) {}
   // How many elements of piece i exist; negative past the end of a line.
   __device__ int left(int i, int lines, int extent) const { return line + i * STEP < lines ? extent - col : 0; }
 };
@@ -27,7 +27,7 @@ struct Pieces {
 // 16 bytes from `source`, of which `left` elements exist, with zeros after them. `aligned`: source is a multiple of 16.
 // Reads use the read-only path: no operand aliases what a kernel writes.
 template <typename T>
-__device__ __forceinline__ uint4 load_piece(const T* source, int left, bool aligned) {
+__device__ __forceinline__ uint4 load_vector(const T* source, int left, bool aligned) {
   constexpr int W = 16 / sizeof(T);
   if (aligned && left >= W) return __ldg(reinterpret_cast<const uint4*>(source));
   Vec<T, W> v;
@@ -59,7 +59,7 @@ __device__ __forceinline__ uint4 cut(uint4 x, int count) {
 // asked for, so that many can be under way. What they hold of its neighbours, which another block may be writing where C is D, is
 // shifted out. A word may reach past its line but not past the matrix, where nothing need be mapped: chunks at the matrix's ends
 // are read by element.
-struct ShiftedChunk {
+struct ShiftedVector {
   uint4 lo, hi;
   int count;  // bytes that exist, the others become zeros
   bool by_element;
@@ -88,30 +88,30 @@ struct ShiftedChunk {
 // Lines and elements beyond `lines` and `extent` become zeros. `wide`: every line starts at a 16-byte boundary.
 template <int LINES, int EXTENT, int PITCH, int THREADS, typename T>
 struct TileRegisters {
-  using Share = Pieces<LINES, EXTENT, THREADS, T>;
-  uint4 piece[Share::COUNT];
+  using Copy = ThreadCopy<LINES, EXTENT, THREADS, T>;
+  uint4 vector[Copy::COUNT];
 
   __device__ __forceinline__ void fetch(const T* gmem, int64_t leading, int lines, int extent, bool wide,
                                         int thread = threadIdx.x) {
-    const Share share(thread);
-    const T* source = gmem + share.line * leading + share.col;
+    const Copy copy(thread);
+    const T* source = gmem + copy.line * leading + copy.col;
     if (wide && lines >= LINES && extent >= EXTENT) {
 #pragma unroll
-      for (int i = 0; i < Share::COUNT; ++i)
-        piece[i] = __ldg(reinterpret_cast<const uint4*>(source + i * Share::STEP * leading));
+      for (int i = 0; i < Copy::COUNT; ++i)
+        vector[i] = __ldg(reinterpret_cast<const uint4*>(source + i * Copy::STEP * leading));
     } else {
 #pragma unroll
-      for (int i = 0; i < Share::COUNT; ++i)
-        piece[i] = load_piece(source + i * Share::STEP * leading, share.left(i, lines, extent), wide);
+      for (int i = 0; i < Copy::COUNT; ++i)
+        vector[i] = load_vector(source + i * Copy::STEP * leading, copy.left(i, lines, extent), wide);
     }
   }
 
   __device__ __forceinline__ void store(T* smem, int thread = threadIdx.x) const {
-    static_assert(PITCH % Share::W == 0);
-    const Share share(thread);
-    T* target = smem + share.line * PITCH + share.col;
+    static_assert(PITCH % Copy::W == 0);
+    const Copy copy(thread);
+    T* target = smem + copy.line * PITCH + copy.col;
 #pragma unroll
-    for (int i = 0; i < Share::COUNT; ++i) *reinterpret_cast<uint4*>(target + i * Share::STEP * PITCH) = piece[i];
+    for (int i = 0; i < Copy::COUNT; ++i) *reinterpret_cast<uint4*>(target + i * Copy::STEP * PITCH) = vector[i];
   }
 };
 
@@ -121,19 +121,19 @@ struct TileRegisters {
 template <int LINES, int EXTENT, int PITCH, int THREADS, typename T>
 __device__ __forceinline__ void copy_tile(T* smem, const T* gmem, int64_t leading, int lines, int extent, bool wide,
                                           int thread = threadIdx.x) {
-  using Share = Pieces<LINES, EXTENT, THREADS, T>;
+  using Copy = ThreadCopy<LINES, EXTENT, THREADS, T>;
   if (wide && lines >= LINES && extent >= EXTENT) {
     TileRegisters<LINES, EXTENT, PITCH, THREADS, T> registers;
     registers.fetch(gmem, leading, LINES, EXTENT, true, thread);
     registers.store(smem, thread);
     return;
   }
-  const Share share(thread);
-  const T* source = gmem + share.line * leading + share.col;
-  T* target = smem + share.line * PITCH + share.col;
+  const Copy copy(thread);
+  const T* source = gmem + copy.line * leading + copy.col;
+  T* target = smem + copy.line * PITCH + copy.col;
 #pragma unroll 1
-  for (int i = 0; i < Share::COUNT; ++i, source += Share::STEP * leading, target += Share::STEP * PITCH)
-    *reinterpret_cast<uint4*>(target) = load_piece(source, share.left(i, lines, extent), wide);
+  for (int i = 0; i < Copy::COUNT; ++i, source += Copy::STEP * leading, target += Copy::STEP * PITCH)
+    *reinterpret_cast<uint4*>(target) = load_vector(source, copy.left(i, lines, extent), wide);
 }
 
 // The same by cp.async: the copy counts as done once the caller has waited for its group. Misaligned operands, which
@@ -141,25 +141,26 @@ __device__ __forceinline__ void copy_tile(T* smem, const T* gmem, int64_t leadin
 template <int LINES, int EXTENT, int PITCH, int THREADS, typename T>
 __device__ __forceinline__ void copy_tile_async(T* smem, const T* gmem, int64_t leading, int lines, int extent,
                                                 bool wide) {
-  using Share = Pieces<LINES, EXTENT, THREADS, T>;
-  const Share share(threadIdx.x);
-  const T* source = gmem + share.line * leading + share.col;
-  T* target = smem + share.line * PITCH + share.col;
+  using Copy = ThreadCopy<LINES, EXTENT, THREADS, T>;
+  const Copy copy(threadIdx.x);
+  const T* source = gmem + copy.line * leading + copy.col;
+  T* target = smem + copy.line * PITCH + copy.col;
   if (!wide) {
     TileRegisters<LINES, EXTENT, PITCH, THREADS, T> registers;
     registers.fetch(gmem, leading, lines, extent, false);
     registers.store(smem);
   } else if (lines >= LINES && extent >= EXTENT) {
 #pragma unroll
-    for (int i = 0; i < Share::COUNT; ++i)
-      cp_async_16(smem_address(target + i * Share::STEP * PITCH), source + i * Share::STEP * leading, 16);
+    for (int i = 0; i < Copy::COUNT; ++i)
+      cp_async_16(smem_address(target + i * Copy::STEP * PITCH), source + i * Copy::STEP * leading);
   } else {
 #pragma unroll
-    for (int i = 0; i < Share::COUNT; ++i) {
-      const int left = max(0, min(Share::W, share.left(i, lines, extent)));
-      // A piece that does not exist reads nothing, but its address has to be a valid one.
-      cp_async_16(smem_address(target + i * Share::STEP * PITCH), left ? source + i * Share::STEP * leading : gmem,
-                  left * int(sizeof(T)));
+    for (int i = 0; i < Copy::COUNT; ++i) {
+      const int left = copy.left(i, lines, extent);
+      const T* const from = source + i * Copy::STEP * leading;
+      T* const to = target + i * Copy::STEP * PITCH;
+      if (0 < left && left < Copy::W) *reinterpret_cast<uint4*>(to) = load_vector(from, left, true);
+      else cp_async_16(smem_address(to), left > 0 ? from : gmem, left > 0);
     }
   }
 }

@@ -1,62 +1,68 @@
-// From what a call says at run time to what kernels are compiled for: a table's entry, a dtype and layouts, as types.
+// From what a call says at run time to what kernels are compiled for: its math and its layouts, as types.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <type_traits>
-#include <utility>
 
+#include "../gemm/access.h"
+#include "../ptx/types.cuh"
 #include "launch.h"
 
 namespace tc {
 
+// The operands' type in memory, and as tensor core instructions name it.
+template <Math MATH>
+struct MathTypes;
+template <>
+struct MathTypes<Math::f16> {
+  using Operand = __half;
+  using Mma = __half;
+};
+template <>
+struct MathTypes<Math::bf16> {
+  using Operand = __nv_bfloat16;
+  using Mma = __nv_bfloat16;
+};
+template <>
+struct MathTypes<Math::tf32> {
+  using Operand = float;
+  using Mma = Tf32;
+};
+template <>
+struct MathTypes<Math::f32_simt> {
+  using Operand = float;
+};
+template <Math MATH>
+using Operand = typename MathTypes<MATH>::Operand;
+template <Math MATH>
+using MmaType = typename MathTypes<MATH>::Mma;
+
+// A type as a value.
 template <typename T>
 struct Type {
   using type = T;
 };
 
-template <typename F, int... I>
-Status with_instance(const Launch& call, const Instance* table, std::integer_sequence<int, I...>, F&& act) {
-  Status status = status_of(cudaErrorNotSupported, "launching another kernel's instance");
-  const auto attempt = [&](auto index) {
-    if (&call.tile == &table[index]) status = act(index);
-  };
-  (attempt(std::integral_constant<int, I>()), ...);
+// act(math), math's value being the call's. A launcher compiles the maths of its kernel alone.
+template <Math... MATHS, typename F>
+Status with_math(Maths<MATHS...>, Math math, F&& act) {
+  Status status = status_of(cudaErrorNotSupported, "launching a kernel with a math that it does not have");
+  ((math == MATHS ? void(status = act(std::integral_constant<Math, MATHS>())) : void()), ...);
   return status;
 }
 
-// act(I), I being the place of the call's instance in its kernel's table.
-template <int COUNT, typename F>
-Status with_instance(const Launch& call, const Instance (&table)[COUNT], F&& act) {
-  return with_instance(call, table, std::make_integer_sequence<int, COUNT>(), act);
-}
-
-// act(Type<T>()), T being the operands' type.
+// act(a, b): whether each operand lies contiguous along K.
 template <typename F>
-Status with_halves(const Problem& p, F&& act) {
-  if (p.a.dtype == DType::f16) return act(Type<__half>());
-  if (p.a.dtype == DType::bf16) return act(Type<__nv_bfloat16>());
-  return status_of(cudaErrorNotSupported, "launching a kernel for halves with fp32 operands");
-}
-template <typename F>
-Status with_dtype(const Problem& p, F&& act) {
-  return p.a.dtype == DType::f32 ? act(Type<float>()) : with_halves(p, act);
-}
-
-// act(A, B): whether each operand lies contiguous along K.
-template <typename F>
-Status with_layouts(const Problem& p, F&& act) {
+Status with_layouts(const GemmDesc& p, F&& act) {
   const auto with_b = [&](auto a_k) {
     return order_of(p.b) == Order::col_major ? act(a_k, std::true_type()) : act(a_k, std::false_type());
   };
   return order_of(p.a) == Order::row_major ? with_b(std::true_type()) : with_b(std::false_type());
 }
 
-// The same for a kernel of Access::aligned, T being the operands' type: fp32 ones come with K contiguous, repacked if need be.
-template <typename T, typename F>
-Status with_aligned_layouts(const Problem& p, F&& act) {
-  if constexpr (sizeof(T) == 4) return act(std::true_type(), std::true_type());
+// The same for a kernel of OperandAccess::aligned, whose fp32 operands come with K contiguous (needs_repack in gemm/access.h).
+template <Math MATH, typename F>
+Status with_aligned_layouts(const GemmDesc& p, F&& act) {
+  if constexpr (is_f32(operand_dtype(MATH))) return act(std::true_type(), std::true_type());
   else return with_layouts(p, act);
 }
 

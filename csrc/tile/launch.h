@@ -1,19 +1,25 @@
-// How kernels are launched. One may start while the kernel before it in the stream still runs.
+// How kernels are launched, and how their compiled code reaches the planner.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <atomic>
-#include <initializer_list>
 
+#include "../gemm/ceil_div.h"
 #include "../gemm/kernel.h"
 
 namespace tc {
 
-inline int64_t tiles_of(const Problem& p, const Instance& tile) {
-  return ((p.m + tile.tile_m - 1) / tile.tile_m) * ((p.n + tile.tile_n - 1) / tile.tile_n);
-}
+// Enters a configuration's code in the table that the planner reads. Every rung is compiled once for each of its configurations,
+// TC_CONFIG, and ends with `const Registration registered(kCode<CONFIGS>[TC_CONFIG], launcher)`.
+struct Registration {
+  Registration(Code& code, Launcher launcher) {
+    code.launch = launcher;
+    int i = 0;
+    for (const int arch : {__CUDA_ARCH_LIST__}) code.archs[i++] = arch;
+  }
+};
 
 inline Status status_of(cudaError_t error, const char* call) {
   if (error != cudaSuccess) cudaGetLastError();  // reported here, so that no later call reports it again
@@ -32,62 +38,62 @@ Status allow_smem(int bytes, int device) {
   return status_of(error, "cudaFuncSetAttribute");
 }
 
-// Programmatic dependent launch: a kernel that overlaps starts early and waits here until the one before it is done and
-// its writes are visible. Before that it may ask L2 for memory, but neither read nor write it.
-__device__ __forceinline__ void wait_for_previous_kernel() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-// From here on the kernel's successor may start, on any SM that has room; without this, once all blocks have ended.
-__device__ __forceinline__ void let_next_kernel_start() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-
-// Whether this build has code for Hopper. Without it Hopper runs an older GPU's PTX, in which wait_for_previous_kernel
-// does nothing.
+// Whether this object has machine code for Hopper. Without it Hopper runs an older GPU's PTX, in which ptx/pdl.cuh does nothing.
 constexpr bool compiled_for_hopper() {
   for (const int arch : {__CUDA_ARCH_LIST__})
     if (arch == 900) return true;
   return false;
 }
 
-// OVERLAPS: every block of the kernel calls wait_for_previous_kernel; without that wait it would race. cluster: of so many blocks.
-template <auto Kernel, bool OVERLAPS, typename... Args>
-Status launch_blocks(int64_t blocks, int threads, int smem_bytes, const Device& device, void* stream, int cluster,
-                     const Args&... args) {
+struct Grid {
+  int64_t blocks;
+  int threads;
+  int smem_bytes = 0;
+  int cluster = 1;  // blocks
+};
+
+// USES_PDL: every block of the kernel calls wait_on_dependencies; without that wait it would race.
+template <auto Kernel, bool USES_PDL, typename... Args>
+Status launch_grid(const Grid& grid, const DeviceSpec& device, void* stream, const Args&... args) {
   cudaLaunchAttribute attributes[2] = {};
   int count = 0;
-  if (OVERLAPS && compiled_for_hopper() && device.sm == 90) {
+  if (USES_PDL && compiled_for_hopper() && device.gpu.sm == 90) {
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[count++].val.programmaticStreamSerializationAllowed = 1;
   }
-  if (cluster > 1) {
+  if (grid.cluster > 1) {
     attributes[count].id = cudaLaunchAttributeClusterDimension;
-    attributes[count++].val.clusterDim = {unsigned(cluster), 1, 1};
+    attributes[count++].val.clusterDim = {unsigned(grid.cluster), 1, 1};
   }
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(unsigned(blocks));
-  config.blockDim = dim3(unsigned(threads));
-  config.dynamicSmemBytes = size_t(smem_bytes);
+  config.gridDim = dim3(unsigned(grid.blocks));
+  config.blockDim = dim3(unsigned(grid.threads));
+  config.dynamicSmemBytes = size_t(grid.smem_bytes);
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = attributes;
   config.numAttrs = count;
   return status_of(cudaLaunchKernelEx(&config, Kernel, args...), "cudaLaunchKernelEx");
 }
 
-// Persistent grid: as many blocks as the GPU holds at once, or one per tile and split if those are fewer.
-template <auto Kernel, bool OVERLAPS = false, typename... Args>
+// A persistent grid has as many blocks as the GPU holds at once, or one per tile and K slice if those are fewer. Blocks of a cluster
+// have one tile each.
+template <auto Kernel, bool USES_PDL = false, typename... Args>
 Status launch(const Launch& call, const Args&... args) {
-  const Instance& tile = call.tile;
-  const Status smem = allow_smem<Kernel>(tile.smem_bytes, call.device.ordinal);
+  const Config& config = call.config;
+  const Status smem = allow_smem<Kernel>(config.smem_bytes, call.device.ordinal);
   if (!smem.ok()) return smem;
-  const int64_t work = tiles_of(call.problem, tile) * call.splits;
-  const int64_t blocks = std::min(work, int64_t(call.device.num_sms) * tile.blocks_per_sm);
-  return launch_blocks<Kernel, OVERLAPS>(blocks, tile.threads, tile.smem_bytes, call.device, call.stream, 1, args...);
+  const int64_t work = ceil_div(call.desc.m, config.tile_m) * ceil_div(call.desc.n, config.tile_n) * call.k_slices;
+  const int64_t resident = int64_t(call.device.gpu.num_sms) * config.blocks_per_sm;
+  return launch_grid<Kernel, USES_PDL>({std::min(work, resident), config.threads, config.smem_bytes}, call.device, call.stream,
+                                       args...);
+}
+template <auto Kernel, bool USES_PDL, typename... Args>
+Status launch_clusters(const Launch& call, int64_t blocks, const Args&... args) {
+  const Config& config = call.config;
+  const Status smem = allow_smem<Kernel>(config.smem_bytes, call.device.ordinal);
+  if (!smem.ok()) return smem;
+  return launch_grid<Kernel, USES_PDL>({blocks, config.threads, config.smem_bytes, call.k_slices}, call.device, call.stream,
+                                       args...);
 }
 
 }  // namespace tc

@@ -34,8 +34,8 @@ struct Raster {
   Divisor of_group, rows, last_rows;  // tiles of a group, its rows, and those of the last group
 
   Raster(const Launch& call, int most_rows)
-      : tiles_m(int((call.problem.m + call.tile.tile_m - 1) / call.tile.tile_m)),
-        tiles_n(int((call.problem.n + call.tile.tile_n - 1) / call.tile.tile_n)), size(tiles_m * tiles_n),
+      : tiles_m(int((call.desc.m + call.config.tile_m - 1) / call.config.tile_m)),
+        tiles_n(int((call.desc.n + call.config.tile_n - 1) / call.config.tile_n)), size(tiles_m * tiles_n),
         group(std::max(1, std::min(most_rows, tiles_m))), of_group(std::max(1, group * tiles_n)), rows(group),
         last_rows(tiles_m % group ? tiles_m % group : group) {}
 
@@ -48,30 +48,30 @@ struct Raster {
 };
 
 // A block's piece of work: an output tile, and the K tiles of it from `first` on.
-struct Share {
+struct WorkTile {
   TileIndex tile;
-  int split, first, count;  // the last splits' counts may be 0
+  int slice, first, count;  // the last k_slices' counts may be 0
 };
 
 // All of a problem's shares: every tile, K in parts.
 struct Schedule {
   Raster raster;
-  int k_tiles, per_split, size;
+  int k_tiles, per_slice, size;
   Divisor tiles;
 
   Schedule(const Launch& call, int tile_k)
-      : raster(call, rows_at_once(call)), k_tiles(int((call.problem.k + tile_k - 1) / tile_k)),
-        per_split((k_tiles + call.splits - 1) / call.splits), size(raster.size * call.splits), tiles(std::max(1, raster.size)) {}
+      : raster(call, rows_at_once(call)), k_tiles(int((call.desc.k + tile_k - 1) / tile_k)),
+        per_slice((k_tiles + call.k_slices - 1) / call.k_slices), size(raster.size * call.k_slices), tiles(std::max(1, raster.size)) {}
 
   // What the GPU holds at once is about as many rows high as columns wide: it then reads the least.
   static int rows_at_once(const Launch& call) {
-    const double at_once = double(call.device.num_sms) * call.tile.blocks_per_sm;
-    return int(std::lround(std::sqrt(at_once * call.tile.tile_n / call.tile.tile_m)));
+    const double at_once = double(call.device.gpu.num_sms) * call.config.blocks_per_sm;
+    return int(std::lround(std::sqrt(at_once * call.config.tile_n / call.config.tile_m)));
   }
 
-  __device__ Share operator[](int work) const {
-    const int split = tiles.into(work), first = split * per_split;
-    return {raster[work - split * tiles.value], split, first, max(0, min(per_split, k_tiles - first))};
+  __device__ WorkTile operator[](int work) const {
+    const int slice = tiles.into(work), first = slice * per_slice;
+    return {raster[work - slice * tiles.value], slice, first, max(0, min(per_slice, k_tiles - first))};
   }
 };
 

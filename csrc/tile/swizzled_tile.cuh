@@ -2,9 +2,9 @@
 #pragma once
 
 #include "../gemm/desc.h"
-#include "copy.cuh"
-#include "../ptx/mma.cuh"
 #include "../layout/swizzle.h"
+#include "../ptx/mma.cuh"
+#include "copy.cuh"
 
 namespace tc {
 
@@ -27,14 +27,14 @@ struct SwizzledTile {
   static __device__ int col() { return threadIdx.x % CHUNKS * W; }
   static __device__ uint32_t target() { return sizeof(T) * swizzled_offset(line(), col(), EXTENT, sizeof(T)); }
 
-  __device__ SwizzledTile(const Matrix& x, int64_t leading, int64_t outer0, int64_t outer, int64_t k0)
+  __device__ SwizzledTile(const MatrixView& x, int64_t leading, int64_t outer0, int64_t outer, int64_t k0)
       : leading(leading), outer_left(int(min(int64_t(MN), outer - outer0))) {
     next = static_cast<const T*>(x.data) + (K_CONTIGUOUS ? (outer0 + line()) * leading + k0 + col()
                                                          : (k0 + line()) * leading + outer0 + col());
   }
 
   // Asks L2 for part `part` of `parts` of the tiles that follow one another along K from (outer0, k0) on, k deep.
-  static __device__ void prefetch(const Matrix& x, int64_t leading, int64_t outer0, int64_t outer, int64_t k0,
+  static __device__ void prefetch(const MatrixView& x, int64_t leading, int64_t outer0, int64_t outer, int64_t k0,
                                   int64_t k, int part, int parts) {
     const int64_t width = min(int64_t(MN), outer - outer0);
     const T* const first = static_cast<const T*>(x.data) + (K_CONTIGUOUS ? outer0 * leading + k0 : k0 * leading + outer0);
@@ -59,14 +59,16 @@ struct SwizzledTile {
   }
 
   // Copies the next K tile when it is cut off, without stepping on; beyond outer_left and k_left it becomes zeros.
-  __device__ void load_cut(const Matrix& x, uint32_t smem, int k_left) const {
+  __device__ void load_cut(const MatrixView& x, uint32_t smem, int k_left) const {
     const int lines = K_CONTIGUOUS ? outer_left : k_left, extent = K_CONTIGUOUS ? k_left : outer_left;
-    const int bytes = max(0, min(W, extent - col())) * int(sizeof(T));
+    const int left = extent - col();
 #pragma unroll 1
     for (int i = 0; i < PIECES; ++i) {
-      const bool reads = line() + i * STEP < lines && bytes > 0;  // an empty copy too wants a valid, aligned address
-      cp_async_16(smem + target() + i * STEP * EXTENT * sizeof(T),
-                  reads ? next + i * STEP * leading : static_cast<const T*>(x.data), reads ? bytes : 0);
+      const bool exists = line() + i * STEP < lines && left > 0;
+      const T* const from = exists ? next + i * STEP * leading : static_cast<const T*>(x.data);
+      const uint32_t to = smem + target() + i * STEP * EXTENT * sizeof(T);
+      if (exists && left < W) st_shared_16(to, load_vector(from, left, true));
+      else cp_async_16(to, from, exists);
     }
   }
 
@@ -83,24 +85,24 @@ struct SwizzledTile {
 };
 
 // A fragment of A is 16 rows by 32 bytes of K: matrices (m, k), (m + 8, k), (m, k + 16 bytes), (m + 8, k + 16 bytes).
-template <typename Tile, typename T, bool K_CONTIGUOUS>
+template <typename Tile, bool K_CONTIGUOUS>
 __device__ __forceinline__ uint32_t a_lane_offset(int m, int lane) {
   return K_CONTIGUOUS ? Tile::lane_offset(m + lane % 16, lane / 16 * Tile::W)
                       : Tile::lane_offset(m + lane / 8 % 2 * 8, lane % 8 + lane / 16 * 8);
 }
 
 // Two fragments of B, columns n and n + 8: matrices (n, k), (n, k + 16 bytes), (n + 8, k), (n + 8, k + 16 bytes).
-template <typename Tile, typename T, bool K_CONTIGUOUS>
+template <typename Tile, bool K_CONTIGUOUS>
 __device__ __forceinline__ uint32_t b_lane_offset(int n, int lane) {
   return K_CONTIGUOUS ? Tile::lane_offset(n + lane % 8 + lane / 16 * 8, lane / 8 % 2 * Tile::W)
                       : Tile::lane_offset(n + lane / 16 * 8, lane % 16);
 }
 
-template <typename T, bool K_CONTIGUOUS>
+template <Math MATH, bool K_CONTIGUOUS>
 __device__ __forceinline__ void load_fragment(uint32_t (&r)[4], uint32_t address) {
   if constexpr (K_CONTIGUOUS) ldmatrix_x4(r, address);
   else ldmatrix_x4_trans(r, address);
-  if constexpr (sizeof(T) == 4)
+  if constexpr (MATH == Math::tf32)
 #pragma unroll
     for (uint32_t& x : r) x = to_tf32(x);
 }

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 
 from torch_addmm_tc.integrations import routing
-from torch_addmm_tc.ops import ADDMM, MM, addmm, mm
+from torch_addmm_tc.ops import ADDMM, addmm, mm
 
 ATEN = torch.ops.aten
 
@@ -57,7 +57,7 @@ def _takes(keys, mat1, mat2, self=None) -> bool:
         and not (recordable and routing.is_differentiated(mat1, mat2, self))
         and (
             (mat1.dtype in HALVES and mat2.dtype == mat1.dtype and mat1.ndim == mat2.ndim == 2)  # most calls, and half as long
-            or routing.refusal(mat1, mat2) is None
+            or routing.unsupported_reason(mat1, mat2) is None
         )
     )
 
@@ -77,7 +77,7 @@ def _addmm(keys, self, mat1, mat2, **scalars):  # those that are not 1
 
 def _mm(keys, mat1, mat2):
     if _takes(keys, mat1, mat2):
-        return MM(mat1, mat2) if mat1.dtype in HALVES else mm(mat1, mat2)
+        return ADDMM(None, mat1, mat2) if mat1.dtype in HALVES else mm(mat1, mat2)
     return ATEN.mm.default.redispatch(keys & KEYS_BELOW, mat1, mat2)
 
 

@@ -1,9 +1,10 @@
 """Compiled models: torch.compile(model, options=torch_addmm_tc.compile_options()).
 
-An Inductor pass over the graph that is about to be lowered, after autograd and decompositions, replaces aten.addmm and aten.mm
-by this package's ops wherever routing.py lets it, and an activation that follows one goes into its epilogue (fusion.py).
-It runs on forward and backward graphs alike: gradients are formulas by then.
-The logger `torch_addmm_tc.inductor` says what was replaced (INFO, TORCH_LOGS=torch_addmm_tc.inductor) and what was left and why
+An Inductor pass runs on the graph that is about to be lowered, after autograd and decompositions. It replaces aten.addmm and
+aten.mm by tc.addmm where routing.py allows it, and moves an activation that follows one into the call (fusion.py). Forward and
+backward graphs are treated alike, because gradients are formulas by then.
+
+The logger `torch_addmm_tc.inductor` says what was replaced (INFO, TORCH_LOGS=torch_addmm_tc.inductor), and what was left and why
 (DEBUG, TORCH_LOGS=+torch_addmm_tc.inductor).
 """
 
@@ -19,46 +20,49 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch_addmm_tc.integrations import fusion, routing
 from torch_addmm_tc.ops import tf32_allowed
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("torch_addmm_tc.inductor")
 
-ATEN, TC = torch.ops.aten, torch.ops.tc
-REPLACEMENTS = {
-    ATEN.mm.default: TC.mm.default,
-    ATEN.mm.dtype: TC.mm.dtype,
-    ATEN.addmm.default: TC.addmm.default,
-    ATEN.addmm.dtype: TC.addmm.dtype,
-}
+ATEN, ADDMM = torch.ops.aten, torch.ops.tc.addmm.default
+PRODUCTS = (ATEN.mm.default, ATEN.mm.dtype, ATEN.addmm.default, ATEN.addmm.dtype)
 
 
 def _value(x):
     return x.meta.get("val") if isinstance(x, torch.fx.Node) else x
 
 
-def _operands(node):
-    """The two factors, as nodes: a sum's self comes before them."""
-    return node.args[1:3] if node.target in (ATEN.addmm.default, ATEN.addmm.dtype) else node.args[:2]
+def _arguments(node) -> tuple[tuple, dict]:
+    """Return the arguments with which tc.addmm computes what a node of PRODUCTS computes."""
+    has_addend = node.target in (ATEN.addmm.default, ATEN.addmm.dtype)
+    addend, (a, b, *rest) = (node.args[0], node.args[1:]) if has_addend else (None, node.args)
+    kwargs = dict(node.kwargs)
+    if rest:
+        kwargs["out_dtype"] = rest[0]
+    return (addend, a, b), kwargs
 
 
-def _refusal(node) -> str | None:
-    a, b = (_value(x) for x in _operands(node))
+def _unsupported_reason(node) -> str | None:
+    """Return why a node of PRODUCTS stays with torch, or None where tc.addmm takes it."""
+    (_, *operands), kwargs = _arguments(node)
+    a, b = map(_value, operands)
     if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
         return "the graph does not say what its operands are"
-    if not all(isinstance(node.kwargs.get(name, 1), Number) for name in ("beta", "alpha")):
+    if not all(isinstance(kwargs.get(name, 1), Number) for name in ("beta", "alpha")):
         return "beta or alpha is not a number"
-    return routing.refusal(a, b)
+    return routing.unsupported_reason(a, b)
 
 
-def _replace(graph, node, target, args, **scalars):
-    """`node` becomes a call of `target`, with what the graph knows of its result."""
+def _replace(graph, node, args, kwargs):
+    """Put a call of tc.addmm in the place of `node`, with what the graph knows of the node's result."""
     with graph.inserting_before(node):
-        new = graph.call_function(target, args, {**scalars, "allow_tf32": tf32_allowed()})
-    fusion.copy_meta(node, new)
+        new = graph.call_function(ADDMM, args, kwargs | ({"precision": "tf32"} if tf32_allowed() else {}))
+    # The arguments that the node was first called with ("eager_input_vals") are not those of the new call.
+    new.meta.update({key: value for key, value in node.meta.items() if key != "eager_input_vals"})
     node.replace_all_uses_with(new)
     graph.erase_node(node)
 
 
-def _adds_to_product(node) -> tuple | None:
-    """(addend, product) where `node` adds something that broadcasts to the product, which nothing else uses."""
+def _match_sum(node) -> tuple | None:
+    """Return (addend, product) where `node` adds a tensor that broadcasts to a product, which nothing else uses."""
     if node.target is not ATEN.add.Tensor or node.kwargs.get("alpha", 1) != 1:
         return None
     for product, addend in (node.args, node.args[::-1]):
@@ -69,13 +73,13 @@ def _adds_to_product(node) -> tuple | None:
         c, d = _value(addend), _value(node)
         if isinstance(c, torch.Tensor) and c.dtype == d.dtype == _value(product).dtype and c.dim() <= 2 and d.dim() == 2:
             same = all(statically_known_true(x == y) for x, y in zip(d.shape, _value(product).shape))
-            if same and c.device == d.device and not _refusal(product):
+            if same and c.device == d.device and not _unsupported_reason(product):
                 return addend, product
     return None
 
 
 class Pass(CustomGraphPass):
-    """Rewrites a graph in place. before: the user's own passes, which run first."""
+    """Rewrites a graph in place. `before`: the user's own passes, which run first."""
 
     def __init__(self, before=()):
         self.before = tuple(before)
@@ -85,21 +89,20 @@ class Pass(CustomGraphPass):
             other(graph)
         replaced, left = Counter(), Counter()
         for node in list(graph.nodes):
-            if fused := _adds_to_product(node):
-                addend, product = fused
-                _replace(graph, node, TC.addmm.default, (addend, *product.args))
+            if matched := _match_sum(node):
+                addend, product = matched
+                _replace(graph, node, (addend, *product.args), {})
                 graph.erase_node(product)
                 replaced["aten.mm + aten.add"] += 1
         for node in list(graph.nodes):
-            if node.target not in REPLACEMENTS:
+            if node.target not in PRODUCTS:
                 continue
-            if why := _refusal(node):
+            if reason := _unsupported_reason(node):
                 left[str(node.target)] += 1
-                log.debug("left %s %s: %s", node.target, node.name, why)
+                log.debug("left %s %s: %s", node.target, node.name, reason)
                 continue
             replaced[str(node.target)] += 1
-            scalars = {name: node.kwargs[name] for name in ("beta", "alpha") if name in node.kwargs}
-            _replace(graph, node, REPLACEMENTS[node.target], node.args, **scalars)
+            _replace(graph, node, *_arguments(node))
         for node in list(graph.nodes):
             if name := fusion.fuse(graph, node):
                 replaced[f"{node.target} + {name}"] += 1

@@ -34,7 +34,7 @@ def _takes(x, weight, bias) -> bool:
 def _product(x, weight, bias):
     """x (.., K) @ weight (K, N) + bias (N), or None where routing.py leaves it to torch."""
     rows = x if x.ndim == 2 else x.flatten(0, -2)
-    if routing.refusal(rows, weight):
+    if routing.unsupported_reason(rows, weight):
         return None
     result = mm(rows, weight) if bias is None else addmm(bias, rows, weight)
     return result if x.ndim == 2 else result.view(*x.shape[:-1], weight.shape[1])

@@ -17,8 +17,8 @@ def device_kind(x) -> str | None:
     return "cuda" if x.is_cuda else "cpu" if x.device.type == "cpu" else None
 
 
-def refusal(mat1, mat2) -> str | None:
-    """Why the product of two tensors (real, fake or meta) stays with torch, or None where torch.ops.tc takes it."""
+def unsupported_reason(mat1, mat2) -> str | None:
+    """Return why the product of two tensors (real, fake or meta) stays with torch, or None where torch.ops.tc takes it."""
     if mat1.is_nested or mat2.is_nested or mat1.layout != torch.strided or mat2.layout != torch.strided:
         return "its operands are not strided"
     if mat1.dim() != 2 or mat2.dim() != 2:

@@ -1,143 +1,117 @@
-"""Shapes, strides, dtypes and errors of the op without data: for torch.compile, torch.export and meta tensors."""
+"""Shapes, strides, dtypes and errors of the ops without data: for torch.compile, torch.export and meta tensors.
+
+The conditions repeat those of csrc/op/checks.cpp, because shapes may be symbolic here. The texts are the compiled ones.
+"""
 
 import sys
 
 import torch
 
 from torch_addmm_tc import _C
+from torch_addmm_tc.registration.table import OPS
 
 SUPPORTED = (torch.float16, torch.bfloat16, torch.float32)
-ACTIVATIONS = _C.activations
+PRECISIONS = ("ieee", "tf32")
+MESSAGES = _C.messages
+SCALAR_TYPES = {  # as the compiled checks, and torch's own, call dtypes
+    torch.float16: "Half", torch.bfloat16: "BFloat16", torch.float32: "Float", torch.float64: "Double",
+    torch.int8: "Char", torch.uint8: "Byte", torch.int16: "Short", torch.int32: "Int", torch.int64: "Long",
+    torch.bool: "Bool", torch.complex32: "ComplexHalf", torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble",
+}  # fmt: skip
 
 
-def checked_shape(self, mat1, mat2, out_dtype):
-    """(M, N), or the op's error about shapes and dtypes. self: None for the plain product."""
-    for name, x in (("mat1", mat1), ("mat2", mat2)):
-        torch._check(x.dim() == 2, lambda: f"{name} must be a matrix, got {x.dim()}-D tensor")
-    torch._check(
-        mat1.shape[1] == mat2.shape[0],
-        lambda: (
-            f"mat1 and mat2 shapes cannot be multiplied ({mat1.shape[0]}x{mat1.shape[1]} and {mat2.shape[0]}x{mat2.shape[1]})"
-        ),
+def _text(value) -> str:
+    if isinstance(value, torch.dtype):
+        return SCALAR_TYPES.get(value, str(value).removeprefix("torch."))
+    return str(list(value)) if isinstance(value, (tuple, torch.Size)) else str(value)
+
+
+def _check(condition, message: str, *values):
+    torch._check(condition, lambda: MESSAGES[message].format(*map(_text, values)))
+
+
+def _check_options(call):
+    activation, precision = call.role("activation"), call.role("precision")
+    _check(activation in (None, *_C.activations), "activation_unknown", ", ".join(_C.activations), activation)
+    _check(precision in (None, *PRECISIONS), "precision_unknown", precision)
+    _check(not call.role("batch_invariant"), "batch_invariant_missing")
+
+
+def checked_shape(call) -> tuple:
+    """The shape of a call's result.
+
+    Raises:
+        RuntimeError: the op's error about tensors that are missing, shapes and dtypes.
+    """
+    (name_a, name_b), (a, b), rank, addend = call.op.operands, call.operands, call.op.rank, call.role("addend")
+    out_dtype = None
+    for name, x in ((name_a, a), (name_b, b)):
+        _check(x is not None, "not_a_tensor", name)
+    for name, x in ((call.op.addend, addend), (name_a, a), (name_b, b)):
+        _check(x is None or x.layout == torch.strided, "not_strided", name, x.layout if x is not None else None, name)
+    for name, x in ((name_a, a), (name_b, b)):
+        _check(x.dim() == rank, "not_a_matrix", name, x.dim())
+    (*batch, m, k), (*_, inner, n) = a.shape, b.shape
+    _check(k == inner, "inner_sizes_differ", m, k, inner, n)
+    for size, other in zip(batch, b.shape):
+        _check(size == other, "inner_sizes_differ", size, k, other, n)
+    out_dtype = call.result_dtype
+    _check(
+        addend is None or addend.dtype == b.dtype or (out_dtype != a.dtype and addend.dtype == out_dtype),
+        "self_dtype_differs",
+        None if addend is None else addend.dtype,
+        b.dtype,
     )
-    torch._check(
-        self is None or self.dtype == mat2.dtype or (out_dtype != mat1.dtype and self.dtype == out_dtype),
-        lambda: f"self and mat2 must have the same dtype, but got {self.dtype} and {mat2.dtype}",
-    )
-    torch._check(
-        mat1.dtype == mat2.dtype,
-        lambda: f"mat1 and mat2 must have the same dtype, but got {mat1.dtype} and {mat2.dtype}",
-    )
-    torch._check(
-        mat1.dtype in SUPPORTED,
-        lambda: f"tc::addmm supports float16, bfloat16 and float32 tensors, but mat1 has dtype {mat1.dtype}",
-    )
-    torch._check(
-        out_dtype in (mat1.dtype, torch.float32),
-        lambda: (
-            f"out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs, but got {out_dtype} for "
-            f"{mat1.dtype} inputs"
-        ),
-    )
-    shape = (mat1.shape[0], mat2.shape[1])
-    if self is not None:
-        self.expand(shape)  # raises aten's own message when it cannot
+    _check(a.dtype == b.dtype, "mat_dtypes_differ", a.dtype, b.dtype)
+    _check(a.dtype in SUPPORTED, "dtype_unsupported", name_a, a.dtype)
+    _check(out_dtype in (a.dtype, torch.float32), "out_dtype_unsupported", out_dtype, a.dtype)
+    shape = (*batch, m, n)
+    if addend is not None:
+        addend.expand(shape)  # raises aten's own message when it cannot
     return shape
 
 
 def _inductor_is_lowering() -> bool:
-    """Its fake parameters say that they require grad, whoever will call the code that it makes."""
+    """Whether Inductor lowers a graph. Its fake parameters require grad, whoever will call the code that it makes."""
     virtualized = sys.modules.get("torch._inductor.virtualized")
     try:
         return virtualized is not None and not isinstance(virtualized.V.graph, virtualized.NullHandler)
-    except RuntimeError:  # "poisoned": Inductor has another process lower it
+    except RuntimeError:  # "poisoned": Inductor has another process lower the graph
         return True
 
 
-def _check_arguments(self, mat1, mat2, out_dtype):
-    shape = checked_shape(self, mat1, mat2, out_dtype)
-    arguments = {"self": self, "mat1": mat1, "mat2": mat2}
-    if self is None:
-        del arguments["self"]
-    for name, x in arguments.items():
-        torch._check(
-            x.device == mat1.device,
-            lambda: (
-                f"Expected all tensors to be on the same device, but got {name} is on {x.device}, different from "
-                f"other tensors on {mat1.device}"
-            ),
-        )
-    if _inductor_is_lowering():
-        return shape
-    for name, x in arguments.items():
-        torch._check(
-            not (torch.is_grad_enabled() and x.requires_grad),
-            lambda: (
-                f"tc::addmm is forward-only, but {name} requires grad and grad mode is on, so its gradient would be "
-                f"lost. Call it under torch.no_grad() or torch.inference_mode(), or pass {name}.detach(); to train, use "
-                "torch.addmm."
-            ),
-        )
-    return shape
+def _check_devices_and_gradients(call):
+    device = call.operands[0].device
+    tensors = {name: call.values[name] for name in call.op.tensors if call.values[name] is not None}
+    for name, x in tensors.items():
+        _check(x.device == device, "devices_differ", name, x.device, device)
+    if torch.is_grad_enabled() and not _inductor_is_lowering():
+        for name, x in tensors.items():
+            _check(not x.requires_grad, "forward_only", name, name)
 
 
-@torch.library.register_fake("tc::addmm")
-def _addmm(self, mat1, mat2, *, beta=1, alpha=1, allow_tf32=False):
-    return mat1.new_empty(_check_arguments(self, mat1, mat2, mat1.dtype))
+def _fake(op):
+    def functional(*args, **kwargs):
+        call = op.bind(args, kwargs)
+        _check_options(call)
+        shape = checked_shape(call)
+        _check_devices_and_gradients(call)
+        return call.operands[0].new_empty(shape, dtype=call.result_dtype)
+
+    def writes_out(*args, **kwargs):
+        call = op.bind(args, kwargs)
+        a, out = call.operands[0], call.role("out")
+        _check_options(call)
+        for name, x in zip(op.operands, call.operands):
+            _check(x is not None, "not_a_tensor", name)
+        _check(out.dtype in (a.dtype, torch.float32), "out_dtype_differs", f"{_text(a.dtype)} or Float", out.dtype)
+        shape = checked_shape(call)
+        _check_devices_and_gradients(call)
+        _check(out.device == a.device, "out_device_differs", out.device, a.device)
+        _check(tuple(out.shape) == shape, "out_shape_when_traced", shape, out.shape)
+
+    return writes_out if op.out else functional
 
 
-@torch.library.register_fake("tc::addmm.dtype")
-def _addmm_dtype(self, mat1, mat2, out_dtype, *, beta=1, alpha=1, allow_tf32=False):
-    return mat1.new_empty(_check_arguments(self, mat1, mat2, out_dtype), dtype=out_dtype)
-
-
-@torch.library.register_fake("tc::mm")
-def _mm(mat1, mat2, *, allow_tf32=False):
-    return mat1.new_empty(_check_arguments(None, mat1, mat2, mat1.dtype))
-
-
-@torch.library.register_fake("tc::mm.dtype")
-def _mm_dtype(mat1, mat2, out_dtype, *, allow_tf32=False):
-    return mat1.new_empty(_check_arguments(None, mat1, mat2, out_dtype), dtype=out_dtype)
-
-
-def _check_activation(name):
-    torch._check(name in ACTIVATIONS, lambda: f"tc::addmm: there is no activation '{name}'; there are {', '.join(ACTIVATIONS)}")
-
-
-@torch.library.register_fake("tc::addmm_activation")
-def _addmm_activation(self, mat1, mat2, *, activation, beta=1, alpha=1, allow_tf32=False):
-    return _addmm_activation_dtype(self, mat1, mat2, mat1.dtype, activation=activation)
-
-
-@torch.library.register_fake("tc::addmm_activation.dtype")
-def _addmm_activation_dtype(self, mat1, mat2, out_dtype, *, activation, beta=1, alpha=1, allow_tf32=False):
-    _check_activation(activation)
-    return mat1.new_empty(_check_arguments(self, mat1, mat2, out_dtype), dtype=out_dtype)
-
-
-@torch.library.register_fake("tc::mm_activation")
-def _mm_activation(mat1, mat2, *, activation, allow_tf32=False):
-    return _addmm_activation_dtype(None, mat1, mat2, mat1.dtype, activation=activation)
-
-
-@torch.library.register_fake("tc::mm_activation.dtype")
-def _mm_activation_dtype(mat1, mat2, out_dtype, *, activation, allow_tf32=False):
-    return _addmm_activation_dtype(None, mat1, mat2, out_dtype, activation=activation)
-
-
-def _addmm_out(self, mat1, mat2, *, beta=1, alpha=1, allow_tf32=False, activation="none", kernel="", out):
-    _check_activation(activation)
-    torch._check(
-        out.dtype in (mat1.dtype, torch.float32),
-        lambda: f"Expected out tensor to have dtype {mat1.dtype} or {torch.float32}, but got {out.dtype} instead",
-    )
-    shape = _check_arguments(self, mat1, mat2, out.dtype)
-    torch._check(
-        tuple(out.shape) == shape,
-        lambda: f"tc::addmm_out: a traced graph cannot resize out, so it needs shape {shape}, but got {tuple(out.shape)}",
-    )
-
-
-torch.library.register_fake("tc::addmm_out", _addmm_out)
-torch.library.register_fake("tc::addmm_by_kernel_out", _addmm_out)
+for _op in OPS:
+    torch.library.register_fake(_op.qualified_name, _fake(_op))

@@ -1,19 +1,22 @@
-"""torch.utils.flop_counter.FlopCounterMode counts the ops as torch's own products: 2 M N K, whatever is added. Of a Linear that
-is sharded by rows or columns it sees this process's part, where it sees the whole of an nn.Linear."""
+"""torch.utils.flop_counter.FlopCounterMode counts the ops as torch's own products: 2 M N K per matrix, whatever is added.
 
-import torch
+Of a Linear that is sharded by rows or columns it counts this process's part, and the whole of an nn.Linear.
+"""
+
+import math
+
 from torch.utils.flop_counter import register_flop_formula
 
-from torch_addmm_tc import _C  # noqa: F401  (defines the ops)
-
-TC = torch.ops.tc
+from torch_addmm_tc.registration.table import OPS
 
 
-@register_flop_formula([TC.addmm, TC.addmm_activation, TC.addmm_out, TC.addmm_by_kernel_out])
-def _addmm(self_shape, mat1_shape, mat2_shape, *args, out_shape=None, **kwargs) -> int:
-    return 2 * mat1_shape[0] * mat1_shape[1] * mat2_shape[1]
+def _formula(op):
+    def flops(*shapes, out_shape=None, **kwargs) -> int:
+        a, b = (op.bind(shapes, kwargs).values[name] for name in op.operands)
+        return 2 * math.prod(a) * b[-1]
+
+    return flops
 
 
-@register_flop_formula([TC.mm, TC.mm_activation])
-def _mm(mat1_shape, mat2_shape, *args, out_shape=None, **kwargs) -> int:
-    return _addmm(None, mat1_shape, mat2_shape)
+for _op in OPS:
+    register_flop_formula([_op.packet])(_formula(_op))

@@ -1,49 +1,48 @@
-"""torch.vmap over the op: one product where only mat1 and self have a batch, which then folds into M, else one per item."""
+"""torch.vmap over the ops: one product where only A and the addend have a batch, which then folds into M, else one per item.
+
+torch.library.register_vmap takes no op whose `out` is a keyword, so that torch.vmap refuses those.
+"""
 
 import torch
 
-from torch_addmm_tc import _C  # noqa: F401  (defines the ops)
+from torch_addmm_tc.registration.table import OPS
+
+
+def _rank(x, dim) -> int:
+    """Dimensions of one item."""
+    return 0 if x is None else x.dim() - (dim is not None)
 
 
 def _vmap(op):
-    def rule(info, in_dims, self, mat1, mat2, *args, **kwargs):
-        batch, dims = info.batch_size, in_dims[:3]
-        # The batch first; None where there is none.
-        batched = [None if dim is None else x.movedim(dim, 0) for x, dim in zip((self, mat1, mat2), dims)]
+    name_a, name_b = op.operands
 
-        def product(of_batch):
-            items = [x if b is None else of_batch(b) for x, b in zip((self, mat1, mat2), batched)]
-            return op(*items, *args, **kwargs)
+    def rule(info, in_dims, *args, **kwargs):
+        size, call = info.batch_size, op.bind(args, kwargs)
+        values = call.values
+        dims = dict(zip(op.arguments, in_dims))
+        # The tensors that have a batch, with the batch first.
+        batched = {name: values[name].movedim(dim, 0) for name in op.tensors if (dim := dims.get(name)) is not None}
 
-        if batch == 0:
-            item = product(lambda b: b.new_zeros(b.shape[1:]))  # for its shape and its errors
+        if size == 0:
+            item = call.run({name: x.new_zeros(x.shape[1:]) for name, x in batched.items()})  # for its shape and its errors
             return item.new_empty((0, *item.shape)), 0
-        ranks = [x.dim() - (dim is not None) for x, dim in zip((self, mat1, mat2), dims)]
-        if batched[1] is None or batched[2] is not None or ranks[0] > 2 or ranks[1:] != [2, 2]:
-            return torch.stack([product(lambda b, i=i: b[i]) for i in range(batch)]), 0
-        (_, m, k), n = batched[1].shape, mat2.shape[1]
-        if batched[0] is not None or (self.dim() == 2 and self.shape[0] != 1):
-            c = self if batched[0] is None else batched[0].reshape(batch, *(1,) * (2 - ranks[0]), *batched[0].shape[1:])
-            self = c.expand(batch, m, n).reshape(batch * m, n)
-        return op(self, batched[1].reshape(batch * m, k), mat2, *args, **kwargs).reshape(batch, m, n), 0
+        a, b, addend = batched.get(name_a), values[name_b], values.get(op.addend)
+        ranks = [_rank(values.get(name), dims.get(name)) for name in (*op.operands, op.addend)]
+        if op.rank != 2 or a is None or name_b in batched or ranks[:2] != [2, 2] or ranks[2] > 2:
+            items = [call.run({name: x[i] for name, x in batched.items()}) for i in range(size)]
+            return torch.stack(items), 0
+        (_, m, k), n = a.shape, b.shape[1]
+        replaced = {name_a: a.reshape(size * m, k)}
+        if op.addend in batched or (addend is not None and addend.dim() == 2 and addend.shape[0] != 1):
+            if op.addend in batched:
+                addend = batched[op.addend]
+                addend = addend.reshape(size, *(1,) * (2 - ranks[2]), *addend.shape[1:])
+            replaced[op.addend] = addend.expand(size, m, n).reshape(size * m, n)
+        return call.run(replaced).reshape(size, m, n), 0
 
     return rule
 
 
-def _vmap_mm(op):
-    addmm = _vmap(lambda self, mat1, mat2, *args, **kwargs: op(mat1, mat2, *args, **kwargs))
-
-    def rule(info, in_dims, mat1, mat2, *args, **kwargs):
-        return addmm(info, (None, *in_dims), mat1.new_empty(()), mat1, mat2, *args, **kwargs)
-
-    return rule
-
-
-torch.library.register_vmap("tc::mm", _vmap_mm(torch.ops.tc.mm.default))
-torch.library.register_vmap("tc::mm.dtype", _vmap_mm(torch.ops.tc.mm.dtype))
-torch.library.register_vmap("tc::addmm", _vmap(torch.ops.tc.addmm.default))
-torch.library.register_vmap("tc::addmm.dtype", _vmap(torch.ops.tc.addmm.dtype))
-torch.library.register_vmap("tc::mm_activation", _vmap_mm(torch.ops.tc.mm_activation.default))
-torch.library.register_vmap("tc::mm_activation.dtype", _vmap_mm(torch.ops.tc.mm_activation.dtype))
-torch.library.register_vmap("tc::addmm_activation", _vmap(torch.ops.tc.addmm_activation.default))
-torch.library.register_vmap("tc::addmm_activation.dtype", _vmap(torch.ops.tc.addmm_activation.dtype))
+for _op in OPS:
+    if _op.out is None:
+        torch.library.register_vmap(_op.qualified_name, _vmap(_op))

@@ -7,6 +7,7 @@ import torch
 
 from torch_addmm_tc import _C
 from torch_addmm_tc.registration.fake import checked_shape
+from torch_addmm_tc.registration.table import OPS
 from torch_addmm_tc.ops import tf32_allowed
 
 
@@ -38,6 +39,7 @@ class Gpu:
         )
 
 
+ADDMM = OPS[0]
 H200 = Gpu(sm=90, num_sms=132, smem_per_block=227 * 1024)
 
 ALIGNED = 256  # where a meta tensor is taken to lie; 0 would mean that there is no such matrix
@@ -96,7 +98,7 @@ def plan(input, mat1, mat2, *, beta=1, alpha=1, out_dtype=None, out=None, allow_
     dtypes.
     """
     dtype = out_dtype or (mat1 if out is None else out).dtype
-    (m, n), k = checked_shape(input, mat1, mat2, dtype), mat1.shape[1]
+    (m, n), k = checked_shape(ADDMM.bind((input, mat1, mat2), {"out_dtype": dtype})), mat1.shape[1]
     if gpu is None:
         device = mat1.device if mat1.is_cuda else torch.cuda.current_device() if torch.cuda.is_available() else None
         gpu = H200 if device is None else Gpu.of(device)

@@ -1,12 +1,10 @@
-// TMA: tensor maps on the host, and copies of boxes of a matrix between global and shared memory, one wrapper per instruction
-// (sm_90).
+// What TMA brings and takes: tensor maps, made on the host, and the tiles of operands that they describe (sm_90).
 #pragma once
 
 #include <cudaTypedefs.h>
 
-#include <algorithm>
-
 #include "../gemm/kernel.h"
+#include "../ptx/tma.cuh"
 #include "dispatch.h"
 
 namespace tc {
@@ -31,10 +29,15 @@ inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t
   const cuuint64_t dims[3] = {cuuint64_t(extent), cuuint64_t(outer), cuuint64_t(layers)};
   const cuuint64_t strides[2] = {outer > 1 ? pitch * size : least, layers > 1 ? layer * size : least};
   const cuuint32_t box[3] = {cuuint32_t(kBoxBytes / size), cuuint32_t(box_lines), 1}, steps[3] = {1, 1, 1};
-  const CUtensorMapDataType type = dtype == DType::f16    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                   : dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                                          : fp32;
-  const CUresult result = encode(&map, type, 3, data, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+  const auto type_of = [&] {
+    switch (dtype) {
+      case DType::f16: return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+      case DType::bf16: return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+      case DType::f32: return fp32;
+    }
+    __builtin_unreachable();
+  };
+  const CUresult result = encode(&map, type_of(), 3, data, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
                                  CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return status_of(result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue, "cuTensorMapEncodeTiled");
@@ -42,7 +45,7 @@ inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t
 
 // Boxes of an operand x, (outer, K): (tile_outer, 128 bytes) where K is contiguous, (64, 128 bytes) otherwise: the kernel says
 // which, because a single element's strides do not. fp32 is rounded to TF32; wgmma would cut it off, which doubles the error.
-inline Status make_box_map(CUtensorMap& map, const Matrix& x, int64_t outer, int64_t k, bool k_contiguous, int tile_outer) {
+inline Status make_box_map(CUtensorMap& map, const MatrixView& x, int64_t outer, int64_t k, bool k_contiguous, int tile_outer) {
   constexpr CUtensorMapDataType tf32 = CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
   return k_contiguous ? make_tensor_map(map, x.data, x.dtype, outer, k, x.row, tile_outer, 1, 0, tf32)
                       : make_tensor_map(map, x.data, x.dtype, k, outer, x.col, 64, 1, 0, tf32);
@@ -56,12 +59,12 @@ __host__ __device__ inline int lines_inside(int tile, int64_t left, int least) {
 }
 
 // An operand as its tiles are brought.
-struct OperandMap {
+struct TmaDescriptors {
   CUtensorMap tile, last;  // last: of a matrix of several tiles, one that reaches beyond it
   int outer;
 };
 
-inline Status make_operand_map(OperandMap& map, const Matrix& x, int64_t outer, int64_t k, bool k_contiguous, int tile_outer) {
+inline Status make_tma_descriptors(TmaDescriptors& map, const MatrixView& x, int64_t outer, int64_t k, bool k_contiguous, int tile_outer) {
   map.outer = int(outer);
   if (k == 0) return {};
   const auto make = [&](CUtensorMap& to, int lines) { return make_box_map(to, x, outer, k, k_contiguous, lines); };
@@ -70,25 +73,23 @@ inline Status make_operand_map(OperandMap& map, const Matrix& x, int64_t outer, 
   return tile.ok() && two ? make(map.last, lines_inside(tile_outer, outer % tile_outer, 8)) : tile;
 }
 
-struct Operands {
-  OperandMap a, b;
+struct TmaOperands {
+  TmaDescriptors a, b;
 };
 
-inline Status make_operands(Operands& operands, const Problem& p, const Instance& tile, bool a_k_contiguous, bool b_k_contiguous) {
-  const Status a = make_operand_map(operands.a, p.a, p.m, p.k, a_k_contiguous, tile.tile_m);
-  return a.ok() ? make_operand_map(operands.b, transpose(p.b), p.n, p.k, b_k_contiguous, tile.tile_n) : a;
+inline Status make_tma_operands(TmaOperands& operands, const GemmDesc& p, const Config& tile, bool a_k_contiguous, bool b_k_contiguous) {
+  const Status a = make_tma_descriptors(operands.a, p.a, p.m, p.k, a_k_contiguous, tile.tile_m);
+  return a.ok() ? make_tma_descriptors(operands.b, transpose(p.b), p.n, p.k, b_k_contiguous, tile.tile_n) : a;
 }
 
-// act(I, Type<T>(), A, B, operands), as dispatch.h has them: what a kernel is compiled for whose operands come by TMA, and their maps.
-template <int COUNT, typename F>
-Status with_operands(const Launch& call, const Instance (&table)[COUNT], F&& act) {
-  return with_instance(call, table, [&](auto index) {
-    return with_dtype(call.problem, [&](auto type) {
-      return with_aligned_layouts<typename decltype(type)::type>(call.problem, [&](auto a_k, auto b_k) {
-        Operands operands = {};
-        const Status made = make_operands(operands, call.problem, call.tile, a_k, b_k);
-        return made.ok() ? act(index, type, a_k, b_k, operands) : made;
-      });
+// act(math, a, b, operands): what a kernel is compiled for whose operands come by TMA (dispatch.h), and their tensor maps.
+template <Math... MATHS, typename F>
+Status with_tma_operands(const Launch& call, Maths<MATHS...> maths, F&& act) {
+  return with_math(maths, call.math, [&](auto math) {
+    return with_aligned_layouts<math>(call.desc, [&](auto a_k, auto b_k) {
+      TmaOperands operands = {};
+      const Status made = make_tma_operands(operands, call.desc, call.config, a_k, b_k);
+      return made.ok() ? act(math, a_k, b_k, operands) : made;
     });
   });
 }
@@ -96,21 +97,10 @@ Status with_operands(const Launch& call, const Instance (&table)[COUNT], F&& act
 // Where the 16-byte chunk `chunk` of line `line` lies in a box, in bytes: chunk ^ line % 8, for lines of 128 bytes.
 __device__ __forceinline__ uint32_t box_offset(int line, int chunk) { return line * kBoxBytes + (chunk ^ (line & 7)) * 16; }
 
-// Fetches the map itself, so that its first use need not wait for it.
-__device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap& map) {
-  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
-}
-
-// Copies the box at (x, y), elements from the map's innermost dimension out, to shared memory; `barrier` counts its bytes.
-__device__ __forceinline__ void tma_load(uint32_t smem, const CUtensorMap& map, uint32_t barrier, int x, int y) {
-  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
-               ::"r"(smem), "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(0) : "memory");
-}
-
 // (TILE, 128 bytes) of an operand where K lies contiguous, otherwise (TILE / 64, 64, 128 bytes), 64 of the tile to a line.
 template <int TILE, bool K_CONTIGUOUS>
-struct OperandTile {
-  const OperandMap& map;
+struct TmaOperandTile {
+  const TmaDescriptors& map;
   const int outer;  // its first row of A or column of B
   const int lines = lines_inside(TILE, map.outer - outer, K_CONTIGUOUS ? 8 : 64);
 
@@ -120,20 +110,5 @@ struct OperandTile {
       for (int i = 0; i < lines; i += 64) tma_load(smem + i * kBoxBytes, map.tile, barrier, outer + i, k0);
   }
 };
-
-// Copies a box to global memory, what of it lies inside the matrix. It belongs to this thread's next group of stores.
-__device__ __forceinline__ void tma_store(const CUtensorMap& map, uint32_t smem, int x, int y, int z) {
-  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];"
-               ::"l"(&map), "r"(smem), "r"(x), "r"(y), "r"(z) : "memory");
-}
-__device__ __forceinline__ void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-
-// Until at most N of this thread's groups of stores, the youngest, still read shared memory.
-template <int N>
-__device__ __forceinline__ void tma_store_wait_read() {
-  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
-}
-// Before TMA reads what this thread has stored to shared memory.
-__device__ __forceinline__ void fence_before_tma() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 }  // namespace tc

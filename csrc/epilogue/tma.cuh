@@ -4,9 +4,10 @@
 
 #include "../ptx/cp_async.cuh"
 #include "../ptx/mbarrier.cuh"
-#include "epilogue.cuh"
 #include "../ptx/mma.cuh"
-#include "../tile/tma.cuh"
+#include "../tile/copy.cuh"
+#include "../tile/tma_operand.cuh"
+#include "formula.cuh"
 
 namespace tc {
 
@@ -16,21 +17,21 @@ struct TmaPaths {
   CUtensorMap c, d;
   CPath c_path;
   DPath d_path;
-
-  // What most calls need: no C, one row of it or C by TMA; D by TMA.
-  __host__ __device__ bool plain() const { return c_path < CPath::pieces && d_path == DPath::tma; }
+  bool tma_only;  // what most calls need: D by TMA, and C by TMA, as one row of whole 16-byte vectors, or none
 };
 
-// D has `splits` layers of (M, N).
-inline Status make_tma_paths(TmaPaths& paths, const Problem& p, int splits) {
+// D has `k_slices` layers of (M, N).
+inline Status make_tma_paths(TmaPaths& paths, const GemmDesc& p, int k_slices) {
   paths.c_path = c_path_of(p);
   paths.d_path = d_path_of(p);
+  const bool whole_row = paths.c_path != CPath::row || p.n * size_of(p.c.dtype) % 16 == 0;
+  paths.tma_only = paths.d_path == DPath::tma && paths.c_path < CPath::vectors && whole_row;
   if (paths.c_path == CPath::tma) {
     const Status status = make_tensor_map(paths.c, p.c.data, p.c.dtype, p.m, p.n, p.c.row, kBoxRows);
     if (!status.ok()) return status;
   }
   if (paths.d_path != DPath::tma) return {};
-  return make_tensor_map(paths.d, p.d.data, p.d.dtype, p.m, p.n, p.d.row, kBoxRows, splits, p.m * p.n);
+  return make_tensor_map(paths.d, p.d.data, p.d.dtype, p.m, p.n, p.d.row, kBoxRows, k_slices, p.m * p.n);
 }
 
 __device__ __forceinline__ uint32_t pack(float x, float y, __half) {
@@ -51,7 +52,7 @@ __device__ __forceinline__ float2 unpack(uint32_t x, __nv_bfloat16) {
 // lie in shared memory. Each buffer has a warp whose first lane speaks to TMA for it, because a store holds that lane up for 100
 // cycles. (Two sets of boxes, which tiles take in turn, left room for two stages: 16384x4096x128 with a bias then took 60.0
 // microseconds on an H200 instead of 57.6, 65536x256x256 40 for 31.)
-template <typename T, typename D, int ROWS, int COLS, int MOST_BUFFERS, bool PLAIN>
+template <typename T, typename D, int ROWS, int COLS, int MOST_BUFFERS, bool kTmaOnly>
 struct TmaEpilogue {
   static constexpr int WIDTH = kBoxBytes / int(sizeof(D)), PER_BLOCK = COLS / WIDTH, COUNT = ROWS / kBoxRows * PER_BLOCK;
   static constexpr int BUFFERS = COUNT < MOST_BUFFERS ? COUNT : MOST_BUFFERS, BOX_BYTES = kBoxRows * kBoxBytes;
@@ -59,23 +60,23 @@ struct TmaEpilogue {
   static constexpr int OWN_ROWS = kBoxRows / 4;  // of a box: those whose sums one warp holds, and which it copies itself
   static_assert(COUNT % BUFFERS == 0 && BUFFERS <= 4);
 
-  const Problem& p;
+  const GemmDesc& p;
   const TmaPaths& paths;
   char* const boxes;       // (BUFFERS, 64, 128 bytes)
   char* const row;         // (COLS) of a C that is one row for all, in its dtype
-  const uint32_t arrived;  // (BUFFERS) barriers: C is there
+  const uint32_t c_full;  // (BUFFERS) barriers: C is there
   const int name;          // of the warpgroup's named barrier
   const int thread;        // of the warpgroup
 
   __device__ int own_row() const { return thread / 32 * OWN_ROWS; }  // of a box: the first of them
-  __device__ bool c_is_fp32() const { return sizeof(T) == 4 || (sizeof(D) == 4 && p.c.dtype == DType::f32); }
+  __device__ bool c_is_fp32() const { return sizeof(T) == 4 || (sizeof(D) == 4 && is_f32(p.c.dtype)); }
   __device__ uint32_t box(int i) const { return smem_address(boxes) + i % BUFFERS * BOX_BYTES; }
   __device__ void sync() const { named_barrier<128>(name); }
   __device__ bool owns(int i) const { return thread == i % BUFFERS * 32; }  // the buffer of box i
 
   __device__ void load_c(int i, int m0, int n0) const {
-    mbarrier_arrive_expect(arrived + i % BUFFERS * 8, BOX_BYTES);
-    tma_load(box(i), paths.c, arrived + i % BUFFERS * 8, n0 + i % PER_BLOCK * WIDTH, m0 + i / PER_BLOCK * kBoxRows);
+    mbarrier_arrive_expect(c_full + i % BUFFERS * 8, BOX_BYTES);
+    tma_load(box(i), paths.c, c_full + i % BUFFERS * 8, n0 + i % PER_BLOCK * WIDTH, m0 + i / PER_BLOCK * kBoxRows);
   }
 
   // Box i is done with: the box of C that its buffer holds next.
@@ -85,9 +86,9 @@ struct TmaEpilogue {
     load_c(i + BUFFERS, m0, n0);
   }
 
-  __device__ void store_d(int i, int m0, int n0, int split) const {
+  __device__ void store_d(int i, int m0, int n0, int slice) const {
     if (!owns(i)) return;
-    tma_store(paths.d, box(i), n0 + i % PER_BLOCK * WIDTH, m0 + i / PER_BLOCK * kBoxRows, split);
+    tma_store(paths.d, box(i), n0 + i % PER_BLOCK * WIDTH, m0 + i / PER_BLOCK * kBoxRows, slice);
     tma_store_commit();
   }
 
@@ -97,16 +98,22 @@ struct TmaEpilogue {
   __device__ void load_row(int n0) const {
     const int size = c_is_fp32() ? 4 : 2, col = thread * 16 / size;
     if (col >= COLS) return;
-    const int64_t left = (p.n - n0 - col) * size;
+    const int64_t left = (p.n - n0 - col) * size;  // bytes of the row
     const char* const from = static_cast<const char*>(p.c.data) + (left > 0 ? (n0 + int64_t(col)) * size : 0);
-    cp_async_16(smem_address(row + thread * 16), from, int(max(int64_t(0), min(int64_t(16), left))));
+    if (!kTmaOnly && 0 < left && left < 16) {
+#pragma unroll 1
+      for (int e = 0; e < left; e += 2)
+        *reinterpret_cast<uint16_t*>(row + thread * 16 + e) = *reinterpret_cast<const uint16_t*>(from + e);
+    } else {
+      cp_async_16(smem_address(row + thread * 16), from, left > 0);
+    }
     cp_async_commit();
   }
 
   // While the product runs: asks for the tile's row of C or its first boxes, each once the last tile's D has left it.
   __device__ void prefetch(int m0, int n0) const {
     if (paths.c_path == CPath::row) load_row(n0);
-    if (!PLAIN && paths.c_path >= CPath::pieces && p.c.col == 1 && p.c.row != 0) {
+    if (!kTmaOnly && paths.c_path >= CPath::vectors && p.c.col == 1 && p.c.row != 0) {
       const int bytes = c_is_fp32() ? 4 : 2;
       if (m0 < p.m && n0 < p.n)
         prefetch_lines(static_cast<const char*>(p.c.data) + (m0 * p.c.row + n0) * bytes, p.c.row * bytes,
@@ -123,13 +130,13 @@ struct TmaEpilogue {
   }
 
   // Box i of C in pieces: a line's chunks in the box, wherever they begin in memory.
-  __device__ __forceinline__ void copy_c_pieces(int i, int m, int n) const {
+  __device__ __forceinline__ void copy_c_vectors(int i, int m, int n) const {
     constexpr int BATCH = OWN_ROWS / 4;  // of a lane, four lines apart
     const uintptr_t begin = reinterpret_cast<uintptr_t>(p.c.data), end = begin + ((p.m - 1) * p.c.row + p.n) * sizeof(D);
     const int first = own_row() + thread % 32 / 8;
     const int count = max(0, min(16, int(min(int64_t(WIDTH), p.n - n)) * int(sizeof(D)) - thread % 8 * 16));
     const auto from = [&](int r) { return begin + ((m + first + r * 4) * p.c.row + n) * sizeof(D) + thread % 8 * 16; };
-    ShiftedChunk chunk[BATCH];
+    ShiftedVector chunk[BATCH];
 #pragma unroll
     for (int r = 0; r < BATCH; ++r) chunk[r].fetch(from(r), m + first + r * 4 < p.m ? count : 0, begin, end);
 #pragma unroll
@@ -146,9 +153,9 @@ struct TmaEpilogue {
   // D in pieces, from ACROSS boxes side by side: a row's 16-byte pieces, wherever they begin, each out of two chunks, and what it
   // has before and after them by element.
   template <int ACROSS>
-  __device__ __forceinline__ void copy_d_pieces(int i, int m, int n, int split) const {
+  __device__ __forceinline__ void copy_d_vectors(int i, int m, int n, int slice) const {
     constexpr int CHUNKS = ACROSS * 8, LANES = ACROSS == 3 ? 32 : CHUNKS, W = 16 / int(sizeof(D));  // lanes to a row
-    D* const d = static_cast<D*>(p.d.data) + split * p.m * p.n + m * p.d.row + n;
+    D* const d = static_cast<D*>(p.d.data) + slice * p.m * p.n + m * p.d.row + n;
     const int rows = int(min(int64_t(kBoxRows), p.m - m)), cols = int(min(int64_t(ACROSS * WIDTH), p.n - n));
     const auto before = [](const D* line) { return int(-(reinterpret_cast<uintptr_t>(line) / sizeof(D)) % W); };
     const int lane = thread % 32, own = own_row(), end = min(own + OWN_ROWS, rows);
@@ -197,8 +204,8 @@ struct TmaEpilogue {
           *element(i, first + r, thread % 32 + x * 32) = from_float<D>(to_float(values[r][x]));
     }
   }
-  __device__ __forceinline__ void copy_d(int i, int m, int n, int split) const {
-    D* const d = static_cast<D*>(p.d.data) + split * p.m * p.n + m * p.d.row + n * p.d.col;
+  __device__ __forceinline__ void copy_d(int i, int m, int n, int slice) const {
+    D* const d = static_cast<D*>(p.d.data) + slice * p.m * p.n + m * p.d.row + n * p.d.col;
     const int rows = int(min(int64_t(kBoxRows), p.m - m)), cols = int(min(int64_t(WIDTH), p.n - n));
 #pragma unroll 4
     for (int row = own_row(); row < min(own_row() + OWN_ROWS, rows); ++row)
@@ -213,8 +220,8 @@ struct TmaEpilogue {
     const int warp = thread / 32, lane = thread % 32;
     const auto add = [&](int j, int h, float2 c) {  // to columns 8 j + lane % 4 * 2 and the next one, h rows of eight down
       float* const pair = acc + j * 4 + h * 2;
-      pair[0] = combine(pair[0], p.alpha, c.x, p.beta);
-      pair[1] = combine(pair[1], p.alpha, c.y, p.beta);
+      pair[0] = combine(pair[0], p.epilogue.alpha, c.x, p.epilogue.beta);
+      pair[1] = combine(pair[1], p.epilogue.alpha, c.y, p.epilogue.beta);
     };
     const auto add_row = [&](auto&& pair_at) {
 #pragma unroll
@@ -225,7 +232,7 @@ struct TmaEpilogue {
     };
     if (paths.c_path == CPath::none) {
 #pragma unroll
-      for (int x = 0; x < WIDTH / 2; ++x) acc[x] *= p.alpha;
+      for (int x = 0; x < WIDTH / 2; ++x) acc[x] *= p.epilogue.alpha;
     } else if (paths.c_path == CPath::row) {
       if (c_is_fp32()) add_row([&](int col) { return *reinterpret_cast<const float2*>(row + col * 4); });
       else if constexpr (sizeof(T) == 2)
@@ -277,12 +284,12 @@ struct TmaEpilogue {
   }
   // Until box i of C has come, if it comes by TMA.
   __device__ __forceinline__ void wait_for_c(int i, uint32_t use) const {
-    if (paths.c_path == CPath::tma) mbarrier_wait(arrived + i % BUFFERS * 8, (use * (COUNT / BUFFERS) + i / BUFFERS) & 1);
+    if (paths.c_path == CPath::tma) mbarrier_wait(c_full + i % BUFFERS * 8, (use * (COUNT / BUFFERS) + i / BUFFERS) & 1);
   }
 
   // A batch of boxes between two barriers: all of them where the tile has no more, one otherwise, because C then comes into those
   // that have left (16384x4096x128 on an H200: a bias 67 microseconds box by box, 56 at once; fp32 150 box by box, 160 in pairs).
-  __device__ __forceinline__ void finish_by_tma(float (&acc)[ROWS / kBoxRows][COLS / 2], int m0, int n0, int split,
+  __device__ __forceinline__ void finish_by_tma(float (&acc)[ROWS / kBoxRows][COLS / 2], int m0, int n0, int slice,
                                                 uint32_t use) const {
     constexpr int BATCH = COUNT == BUFFERS ? BUFFERS : 1, LATER = COUNT > BUFFERS && BUFFERS > 1;
 #pragma unroll
@@ -299,11 +306,11 @@ struct TmaEpilogue {
         wait_for_c(i, use);
         add_c(i, of_box(acc, i));
       });
-      if (p.activation.kind != Activation::Kind::none) each([&](int i) { activate<WIDTH / 2>(of_box(acc, i), p.activation); });
+      if (p.epilogue.activation.kind != Activation::Kind::none) each([&](int i) { activate<WIDTH / 2>(of_box(acc, i), p.epilogue.activation); });
       each([&](int i) { write_box(i, of_box(acc, i)); });
-      fence_before_tma();
+      fence_proxy_async();
       sync();
-      each([&](int i) { store_d(i, m0, n0, split); });
+      each([&](int i) { store_d(i, m0, n0, slice); });
       // C's next box comes into the one that left before this one, so that this one may take time.
       if (paths.c_path == CPath::tma && first >= LATER && first - LATER + BUFFERS < COUNT)
         each([&](int i) { load_next_c(i - LATER, m0, n0); });
@@ -313,7 +320,7 @@ struct TmaEpilogue {
   // Where C or D goes through registers: as many boxes at a time as there are buffers, in a loop, because copies unrolled for each
   // box do not fit the instruction cache (1024x50257x768 with an fp32 C and D on an H200: 639 microseconds, 356 like this). A warp
   // copies the rows whose sums it holds, so that within a tile it waits for others only where TMA is next.
-  __device__ __forceinline__ void finish_by_hand(float (&acc)[ROWS / kBoxRows][COLS / 2], int m0, int n0, int split,
+  __device__ __forceinline__ void finish_via_registers(float (&acc)[ROWS / kBoxRows][COLS / 2], int m0, int n0, int slice,
                                                  uint32_t use) const {
     constexpr int ACROSS = BUFFERS < PER_BLOCK ? BUFFERS : PER_BLOCK;  // boxes side by side
     static_assert(BUFFERS % ACROSS == 0 && PER_BLOCK % ACROSS == 0);
@@ -326,10 +333,10 @@ struct TmaEpilogue {
         tma_store_wait_read<0>();
         sync();
       }
-      if (paths.c_path >= CPath::pieces) {
+      if (paths.c_path >= CPath::vectors) {
 #pragma unroll 1
         for (int i = first; i < first + BUFFERS; ++i) {
-          if (HALVES && paths.c_path == CPath::pieces) copy_c_pieces(i, row_of(i), col_of(i));
+          if (HALVES && paths.c_path == CPath::vectors) copy_c_vectors(i, row_of(i), col_of(i));
           else if (c_is_fp32()) copy_c<float>(i, row_of(i), col_of(i));
           else copy_c<T>(i, row_of(i), col_of(i));
         }
@@ -340,28 +347,28 @@ struct TmaEpilogue {
         if (i / BUFFERS * BUFFERS != first) continue;
         wait_for_c(i, use);
         add_c(i, of_box(acc, i));
-        activate<WIDTH / 2>(of_box(acc, i), p.activation);
+        activate<WIDTH / 2>(of_box(acc, i), p.epilogue.activation);
         write_box(i, of_box(acc, i));
       }
       if (d_by_tma) {
-        fence_before_tma();
+        fence_proxy_async();
         sync();
 #pragma unroll 1
-        for (int i = first; i < first + BUFFERS; ++i) store_d(i, m0, n0, split);
+        for (int i = first; i < first + BUFFERS; ++i) store_d(i, m0, n0, slice);
         continue;
       }
       __syncwarp();
-      const bool in_pieces = HALVES && paths.d_path == DPath::pieces;
+      const bool in_pieces = HALVES && paths.d_path == DPath::vectors;
 #pragma unroll 1
       for (int i = first; i < first + BUFFERS; i += in_pieces ? ACROSS : 1) {
-        if (in_pieces) copy_d_pieces<ACROSS>(i, row_of(i), col_of(i), split);
-        else copy_d(i, row_of(i), col_of(i), split);
+        if (in_pieces) copy_d_vectors<ACROSS>(i, row_of(i), col_of(i), slice);
+        else copy_d(i, row_of(i), col_of(i), slice);
       }
       __syncwarp();
       // Before C's next boxes, or the next tile's boxes or row, take these ones' place. It also keeps the warps within a tile of each
       // other, which the warpgroups' turns rely on: one thread takes them for all.
       if (c_by_tma || first + BUFFERS == COUNT) {
-        fence_before_tma();
+        fence_proxy_async();
         sync();
         if (c_by_tma && first + BUFFERS < COUNT)
           for (int i = first; i < first + BUFFERS; ++i) load_next_c(i, m0, n0);
@@ -369,12 +376,12 @@ struct TmaEpilogue {
     }
   }
 
-  // `use` counts this warpgroup's tiles: the parity of `arrived`.
-  __device__ __forceinline__ void finish(float (&acc)[ROWS / kBoxRows][COLS / 2], int m0, int n0, int split,
+  // `use` counts this warpgroup's tiles: the parity of `c_full`.
+  __device__ __forceinline__ void finish(float (&acc)[ROWS / kBoxRows][COLS / 2], int m0, int n0, int slice,
                                          uint32_t use) const {
     if (paths.c_path == CPath::row) cp_async_wait<0>();  // the barrier before the first box makes all of the row visible
-    if (PLAIN || paths.plain()) finish_by_tma(acc, m0, n0, split, use);
-    else finish_by_hand(acc, m0, n0, split, use);
+    if constexpr (kTmaOnly) finish_by_tma(acc, m0, n0, slice, use);
+    else finish_via_registers(acc, m0, n0, slice, use);
   }
 };
 

@@ -1,0 +1,95 @@
+// How a matrix can be read and written, decided from its strides, its alignment and its extents. Planner, launchers and kernels
+// share these rules. X is a MatrixView or a MatrixKey; P is a GemmDesc or a PlanKey.
+#pragma once
+
+#include "desc.h"
+
+namespace tc {
+
+// The index of a matrix that runs through consecutive addresses.
+enum class Order : uint8_t { row_major, col_major, strided };
+
+template <typename X>
+Order order_of(const X& x) {
+  return x.col == 1 ? Order::row_major : x.row == 1 ? Order::col_major : Order::strided;
+}
+
+inline bool present(const MatrixView& x) { return x.data != nullptr; }
+
+// The address modulo 16, as far as it matters: its lowest bit that is set.
+inline uint64_t address_bits(const MatrixView& x) { return reinterpret_cast<uintptr_t>(x.data) % 16; }
+
+// Largest of 16, 8, 4, 2 that divides the address at which every contiguous row (or column) of x starts, in bytes.
+template <typename X>
+int alignment(const X& x, int64_t rows, int64_t cols) {
+  const Order order = order_of(x);
+  if (order == Order::strided) return size_of(x.dtype);
+  const int64_t count = order == Order::row_major ? rows : cols;
+  const int64_t leading = order == Order::row_major ? x.row : x.col;
+  const uint64_t bits = address_bits(x) | (count > 1 ? uint64_t(leading) * size_of(x.dtype) : 0);
+  return bits % 16 == 0 ? 16 : bits % 8 == 0 ? 8 : bits % 4 == 0 ? 4 : 2;
+}
+
+// Whether an aligned kernel cannot read the operand x, (outer, K), as it lies: by 16-byte vectors along a contiguous direction.
+// fp32 operands of tensor cores need K contiguous, because ldmatrix transposes 16-bit elements only.
+template <typename X>
+bool needs_repack(const X& x, int64_t outer, int64_t k) {
+  const Order order = order_of(x);
+  const bool k_contiguous = order == Order::row_major;
+  const int64_t leading = k_contiguous ? x.row : x.col, count = k_contiguous ? outer : k, extent = k_contiguous ? k : outer;
+  const bool overlapping = count > 1 && leading < extent;  // expanded: a tensor map has no stride 0
+  return k > 0 &&
+         (order == Order::strided || alignment(x, outer, k) < 16 || overlapping || (is_f32(x.dtype) && !k_contiguous));
+}
+
+// The strides of an operand x, (outer, K), once it is repacked. Rows start at 16-byte boundaries, and long ones at those of
+// 128-byte cache lines, because TMA and cp.async fetch 128 bytes of a row at a time. 16-bit operands keep the direction that was
+// contiguous. K becomes contiguous for fp32 (see needs_repack), for what had no direction of stride 1, and for a single row: its
+// columns would hold one element and padding.
+template <typename X>
+X repacked(X x, int64_t outer, int64_t k) {
+  const bool along_outer = !is_f32(x.dtype) && order_of(x) == Order::col_major && outer > 1;
+  const int64_t extent = along_outer ? outer : k, unit = (extent * size_of(x.dtype) < 1024 ? 16 : 128) / size_of(x.dtype);
+  const int64_t leading = (extent + unit - 1) / unit * unit;
+  x.row = along_outer ? 1 : leading;
+  x.col = along_outer ? leading : 1;
+  return x;
+}
+
+template <typename X>
+int64_t repacked_bytes(const X& x, int64_t outer, int64_t k) {
+  const X r = repacked(x, outer, k);
+  return (order_of(r) == Order::row_major ? outer * r.row : k * r.col) * size_of(r.dtype);
+}
+
+// Whether TMA can read x as it lies: rows at 16-byte boundaries.
+template <typename X>
+bool tma_loads(const X& x, int64_t rows, int64_t cols) {
+  return order_of(x) == Order::row_major && alignment(x, rows, cols) == 16 && (rows == 1 || x.row >= cols);
+}
+// TMA writes whole 16-byte vectors: with rows that end elsewhere test_result_layouts[row_pitched] failed on an H200.
+template <typename X>
+bool tma_stores(const X& x, int64_t rows, int64_t cols) {
+  return tma_loads(x, rows, cols) && cols * size_of(x.dtype) % 16 == 0;
+}
+
+// How an epilogue with TMA reads C and writes D. TMA comes first. `row` is one row for all, as a 1-D bias is, by cp.async. Rows of
+// 16-bit elements that are contiguous but begin anywhere go in 16-byte vectors. The rest goes element by element.
+enum class CPath : uint8_t { none, tma, row, vectors, elements };
+enum class DPath : uint8_t { tma, vectors, elements };
+
+template <typename P>
+CPath c_path_of(const P& p) {
+  const bool rows_of_d = order_of(p.c) == Order::row_major && p.c.dtype == p.d.dtype;
+  if (!present(p.c)) return CPath::none;
+  if (rows_of_d && tma_loads(p.c, p.m, p.n)) return CPath::tma;
+  if (p.c.row == 0 && tma_loads(p.c, 1, p.n)) return CPath::row;  // cp.async needs the same alignment
+  return rows_of_d && !is_f32(p.c.dtype) ? CPath::vectors : CPath::elements;
+}
+template <typename P>
+DPath d_path_of(const P& p) {
+  if (tma_stores(p.d, p.m, p.n)) return DPath::tma;
+  return order_of(p.d) == Order::row_major && !is_f32(p.d.dtype) ? DPath::vectors : DPath::elements;
+}
+
+}  // namespace tc

@@ -1,0 +1,55 @@
+#include "feasibility.h"
+
+#include <algorithm>
+
+namespace tc {
+namespace {
+
+bool contains(const int* archs, int arch) { return std::find(archs, archs + Code::kMostArchs, arch) != archs + Code::kMostArchs; }
+
+// The architectures that this build has machine code for, of any kernel; none in a build for the CPU alone.
+const Code& build() {
+  static const Code all = [] {
+    Code sum;
+    int count = 0;
+    for (const KernelTraits& kernel : kernels())
+      for (const Code& code : kernel.code)
+        for (int arch : code.archs)
+          if (arch && !contains(sum.archs, arch) && count < Code::kMostArchs) sum.archs[count++] = arch;
+    return sum;
+  }();
+  return all;
+}
+
+// Whether the build has code of this configuration for the GPU. PTX is for GPUs that the build has no machine code for at all.
+// A build for the CPU alone plans as the full list of architectures would.
+bool has_code(const KernelTraits& kernel, const Config& config, int sm) {
+  if (!build().archs[0]) return config.archs & (sm == 90 ? kHopper : kAmpere);
+  const Code& code = kernel.code[int(&config - kernel.configs.first)];
+  return code.launch && (contains(code.archs, 10 * sm) || !contains(build().archs, 10 * sm));
+}
+
+}  // namespace
+
+const char* unsupported_reason(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& key,
+                               const DeviceSpec& device) {
+  if (device.gpu.sm < kernel.min_sm) return "the GPU is too old for it";
+  if (device.gpu.sm > kernel.max_sm) return "the GPU no longer has its instructions";
+  if (!kernel.maths.has(math)) return "it does not multiply operands of this dtype";
+  if (!keeps(math, key.precision)) return "its TF32 needs precision=\"tf32\"";
+  if (!has_code(kernel, config, device.gpu.sm)) return "this build has no machine code for it";
+  if (key.batch != 1) return "it multiplies one pair of matrices";
+  if (kernel.access == OperandAccess::contiguous &&
+      (order_of(key.a) == Order::strided || order_of(key.b) == Order::strided))
+    return "an operand has no direction of stride 1";
+  if (config.smem_bytes > device.smem_per_block) return "its tiles do not fit the GPU's shared memory";
+  return kernel.can_implement(key, config, device);
+}
+
+const char* no_further_demands(const PlanKey&, const Config&, const DeviceSpec&) { return nullptr; }
+
+const char* needs_32_bit_coordinates(const PlanKey& key, const Config&, const DeviceSpec&) {
+  return std::max({key.m, key.n, key.k}) > INT32_MAX - 255 ? "coordinates of its tiles do not fit 32 bits" : nullptr;
+}
+
+}  // namespace tc

@@ -1,0 +1,55 @@
+// Everything that the planner may know of a problem. The planner and its cache see nothing else, so that a cached plan cannot
+// depend on what the key leaves out.
+#pragma once
+
+#include <cstring>
+#include <type_traits>
+
+#include "access.h"
+
+namespace tc {
+
+// How a matrix lies, without where.
+struct MatrixKey {
+  int64_t row, col, batch;
+  DType dtype;
+  uint8_t alignment;   // of the address: 16, 8, 4, 2 or 1; 0 where there is no matrix
+  uint8_t unused[6];   // a member, so that keys compare as bytes
+};
+
+inline bool present(const MatrixKey& x) { return x.alignment != 0; }
+inline uint64_t address_bits(const MatrixKey& x) { return x.alignment % 16; }
+
+struct PlanKey {
+  int64_t batch, m, n, k;
+  MatrixKey a, b, c, d;
+  Precision precision;
+  Activation::Kind activation;
+  uint8_t unused[6];
+};
+
+// The comparison covers every member, those of tomorrow too: padding, which would make it fail at random, does not compile.
+static_assert(std::has_unique_object_representations_v<PlanKey>);
+inline bool operator==(const PlanKey& x, const PlanKey& y) { return std::memcmp(&x, &y, sizeof(PlanKey)) == 0; }
+
+inline MatrixKey key_of(const MatrixView& x) {
+  const uint64_t bits = address_bits(x);
+  return {x.row, x.col, x.batch, x.dtype, uint8_t(!x.data ? 0 : bits ? bits & -bits : 16), {}};
+}
+
+// `desc` is canonical (desc.h).
+inline PlanKey key_of(const GemmDesc& desc) {
+  return {desc.batch,     desc.m,         desc.n,         desc.k,
+          key_of(desc.a), key_of(desc.b), key_of(desc.c), key_of(desc.d),
+          desc.precision, desc.epilogue.activation.kind, {}};
+}
+
+// The key of partial_products(desc).
+inline PlanKey partial_products(PlanKey key) {
+  key.c.alignment = 0;
+  key.d = {key.n, 1, key.m * key.n, DType::f32, 16, {}};
+  key.activation = Activation::Kind::none;
+  return key;
+}
+
+}  // namespace tc

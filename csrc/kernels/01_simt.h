@@ -1,0 +1,15 @@
+// simt's configuration, for the planner and the kernel.
+#pragma once
+
+#include "../gemm/kernel.h"
+
+namespace tc {
+
+using SimtMaths = Maths<Math::f16, Math::bf16, Math::f32_simt>;
+
+inline constexpr Config kSimt[] = {
+    // tile_m, tile_n, tile_k, stages, threads, smem, blocks per SM, TFLOP/s
+    {64, 64, 16, 1, 64, 0, 8, 25.f},
+};
+
+}  // namespace tc

@@ -1,0 +1,31 @@
+// wgmma_tma's configurations, for the planner and the kernel.
+#pragma once
+
+#include "../gemm/kernel.h"
+
+namespace tc {
+
+using WgmmaTmaMaths = Maths<Math::f16, Math::bf16, Math::tf32>;
+
+// Warpgroups of four warps: one that copies, and `groups` that multiply. Stages of (tile_m + tile_n) rows of 128 bytes come first,
+// because the swizzle needs them 1024-byte aligned. Boxes of C and D and a row of C follow, then the barriers: one for each box, two
+// for each stage and two for taking turns.
+constexpr Config wgmma_tma_config(int tile_m, int tile_n, int stages, int groups, int boxes, bool pingpong, float tflops,
+                                  float epilogue_us) {
+  const int smem_bytes = stages * ((tile_m + tile_n) * 128 + 16) + groups * (boxes * (64 * 128 + 8) + tile_n * 4) + 16;
+  return {tile_m, tile_n, 64, stages, (groups + 1) * 128, smem_bytes, 1, tflops, epilogue_us, 1, boxes, pingpong, kHopper};
+}
+
+inline constexpr Config kWgmmaTma[] = {
+    // tile_m, tile_n, stages, groups, boxes, pingpong, TFLOP/s, epilogue
+    wgmma_tma_config(128, 256, 3, 2, 4, false, 830.f, 3.5f),
+    wgmma_tma_config(128, 256, 4, 2, 2, false, 818.f, 4.4f),
+    wgmma_tma_config(128, 128, 5, 2, 4, true, 755.f, 1.45f),
+    wgmma_tma_config(64, 256, 4, 2, 4, true, 764.f, 2.35f),
+    wgmma_tma_config(128, 192, 4, 2, 3, false, 755.f, 2.75f),
+    wgmma_tma_config(128, 128, 5, 2, 2, false, 753.f, 1.95f),
+    wgmma_tma_config(64, 128, 8, 1, 2, false, 639.f, 1.8f),
+    wgmma_tma_config(64, 64, 10, 1, 1, false, 376.f, 0.9f),
+};
+
+}  // namespace tc

@@ -1,0 +1,17 @@
+// mma_skinny's configurations, for the planner and the kernel.
+#pragma once
+
+#include "../gemm/kernel.h"
+
+namespace tc {
+
+using MmaSkinnyMaths = Maths<Math::f16, Math::bf16>;
+
+// A warp multiplies 32 of K at a time, and a block's warps tile_k together.
+inline constexpr Config kMmaSkinny[] = {
+    // tile_m, tile_n, tile_k, stages, threads, smem, blocks per SM, TFLOP/s, epilogue
+    {16, 32, 256, 6, 256, 116 * 1024, 1, 80.f, 0.6f},  // unused shared memory, which keeps other blocks off its SM
+    {16, 32, 256, 2, 256, 0, 2, 90.f, 0.3f},
+};
+
+}  // namespace tc

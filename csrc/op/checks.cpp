@@ -1,0 +1,80 @@
+#include "checks.h"
+
+#include "../gemm/overlap.h"
+
+namespace tc {
+namespace {
+
+const Activation& activation_named(std::string_view name) {
+  for (const NamedActivation& x : kActivations)
+    if (name == x.name) return x.activation;
+  std::string names;
+  for (const NamedActivation& x : kActivations) names += std::string(names.empty() ? "" : ", ") + x.name;
+  fail(message::activation_unknown, {names, text(name)});
+}
+
+bool tf32_allowed(std::string_view precision) {
+  if (precision == "ieee") return false;
+  check(precision == "tf32", message::precision_unknown, precision);
+  return true;
+}
+
+// `self` seen as (M, N), with strides of 0 where it broadcasts.
+Matrix expand(const TensorMeta& self, int64_t m, int64_t n) {
+  const int64_t rank = int64_t(self.sizes.size()), target[2] = {m, n};
+  check(rank <= 2, message::expand_rank, self.sizes, m, n, rank);
+  Matrix c{self.data(), 0, 0, dtype_of(self)};
+  for (int64_t d = 0; d < rank; ++d) {
+    const int64_t into = d + 2 - rank, size = self.sizes[d];
+    check(size == target[into] || size == 1, message::expand_size, target[into], size, into, m, n, self.sizes);
+    if (size == target[into]) (into == 0 ? c.row : c.col) = self.strides[d];
+  }
+  return c;
+}
+
+Matrix matrix(const TensorMeta& x) { return {x.data(), x.strides[0], x.strides[1], dtype_of(x)}; }
+
+}  // namespace
+
+Problem checked_problem(const TensorMeta* self, const TensorMeta& mat1, const TensorMeta& mat2, ScalarType out_dtype,
+                        const Options& options) {
+  const Activation& activation = activation_named(options.activation);
+  const bool allow_tf32 = tf32_allowed(options.precision);
+  check(!options.batch_invariant, message::batch_invariant_missing);
+  for (const TensorMeta* x : {&mat1, &mat2}) check(x->sizes.size() == 2, message::not_a_matrix, x->name, int64_t(x->sizes.size()));
+  const int64_t m = mat1.sizes[0], k = mat1.sizes[1], n = mat2.sizes[1];
+  check(k == mat2.sizes[0], message::inner_sizes_differ, m, k, mat2.sizes[0], n);
+  const TensorMeta* tensors[] = {self, &mat1, &mat2};
+  for (const TensorMeta* x : tensors)
+    if (x && !x->shares_device(mat1)) fail(message::devices_differ, {x->name, x->device(), mat1.device()});
+  check(!self || self->dtype == mat2.dtype || (out_dtype != mat1.dtype && self->dtype == out_dtype),
+        message::self_dtype_differs, self ? self->dtype : mat2.dtype, mat2.dtype);
+  check(mat1.dtype == mat2.dtype, message::mat_dtypes_differ, mat1.dtype, mat2.dtype);
+  Problem p{m, n, k, matrix(mat1), matrix(mat2), self ? expand(*self, m, n) : Matrix{nullptr, 0, 0, dtype_of(mat1)}, {},
+            float(options.alpha), self ? float(options.beta) : 0.f, allow_tf32, activation};
+  check(out_dtype == mat1.dtype || out_dtype == ScalarType::Float, message::out_dtype_unsupported, out_dtype, mat1.dtype);
+  p.d.dtype = out_dtype == ScalarType::Float ? DType::f32 : p.a.dtype;
+  if (aoti_torch_grad_mode_is_enabled())
+    for (const TensorMeta* x : tensors)
+      if (x) check(!autograd_would_record(x->handle), message::forward_only, x->name, x->name);
+  return p;
+}
+
+void check_out_dtype(const TensorMeta& out, const TensorMeta& mat1) {
+  if (out.dtype != mat1.dtype && out.dtype != ScalarType::Float)
+    fail(message::out_dtype_differs, {text(mat1.dtype) + " or Float", text(out.dtype)});
+}
+
+void check_out(const TensorMeta& out, const TensorMeta& mat1) {
+  if (!out.shares_device(mat1)) fail(message::out_device_differs, {out.device(), mat1.device()});
+  check(!aoti_torch_grad_mode_is_enabled() || !autograd_would_record(out.handle), message::out_requires_grad);
+}
+
+void check_overlap(const Problem& p) {
+  check(!overlaps_itself(p.d, p.m, p.n), message::out_overlaps_itself);
+  check(!overlap(p.d, p.m, p.n, p.a, p.m, p.k) && !overlap(p.d, p.m, p.n, p.b, p.k, p.n), message::out_overlaps_input);
+  check(p.beta == 0.f || same_elements(p.d, p.c, p.m, p.n) || !overlap(p.d, p.m, p.n, p.c, p.m, p.n),
+        message::out_overlaps_input);
+}
+
+}  // namespace tc

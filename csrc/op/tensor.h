@@ -1,0 +1,129 @@
+// Tensors and strings as they cross the stable ABI, and a tensor's metadata, read once. An eager call spends its host time here:
+// handles are used as they come, because torch::stable::Tensor and std::string allocate for each argument.
+#pragma once
+
+#include "abi.h"
+
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/c/shim.h>
+#include <torch/csrc/stable/stableivalue_conversions.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "../gemm/desc.h"
+#include "messages.h"
+
+namespace tc {
+
+namespace abi = torch::stable::detail;  // from() and to(), between values and a stack's entries
+using torch::headeronly::ScalarType;
+using Sizes = torch::headeronly::IntHeaderOnlyArrayRef;
+
+// ---- errors ----
+
+std::string text(const char* x);
+std::string text(std::string_view x);
+std::string text(const std::string& x);
+std::string text(ScalarType x);
+std::string text(int64_t x);
+std::string text(const Sizes& sizes);
+
+// Throws `message` (messages.h) with its {} replaced in order.
+[[noreturn]] void fail(const char* message, std::initializer_list<std::string> values);
+
+template <typename... Values>
+void check(bool condition, const char* message, const Values&... values) {
+  if (!condition) fail(message, {text(values)...});
+}
+
+// A shim reports only that it failed.
+void require(AOTITorchError error, const char* what);
+
+// ---- arguments that the kernel owns ----
+
+class OwnedTensor {
+ public:
+  explicit OwnedTensor(AtenTensorHandle handle) : handle_(handle) {}
+  explicit OwnedTensor(StableIValue value) : handle_(abi::to<AtenTensorHandle>(value)) {}
+  OwnedTensor(OwnedTensor&& other) noexcept : handle_(other.release()) {}
+  ~OwnedTensor() {
+    if (handle_) aoti_torch_delete_tensor_object(handle_);
+  }
+  AtenTensorHandle get() const { return handle_; }
+  AtenTensorHandle release() {
+    const AtenTensorHandle handle = handle_;
+    handle_ = nullptr;
+    return handle;
+  }
+
+ private:
+  AtenTensorHandle handle_;  // may be null: an optional tensor that is None
+};
+
+class OwnedString {
+ public:
+  explicit OwnedString(StableIValue value) : handle_(abi::to<StringHandle>(value)) {}
+  OwnedString(const OwnedString&) = delete;
+  ~OwnedString() { torch_delete_string(handle_); }
+  std::string_view view() const;
+
+ private:
+  StringHandle handle_;
+};
+
+// An optional argument arrives as a pointer to its value, which the kernel deletes, or as null.
+inline std::optional<StableIValue> take_optional(StableIValue value) {
+  const auto* boxed = abi::to<StableIValue*>(value);
+  if (!boxed) return {};
+  const StableIValue inner = *boxed;
+  delete boxed;
+  return inner;
+}
+
+// ---- metadata ----
+
+ScalarType scalar_type(int32_t code);  // of a dtype code of the shims; Undefined for those that the stable ABI does not know
+int32_t dtype_code(ScalarType dtype);  // float16, bfloat16 or float32
+
+struct TensorMeta {
+  const char* name;         // in error texts
+  AtenTensorHandle handle;  // borrowed
+  ScalarType dtype;
+  Sizes sizes, strides;
+  int32_t device_type, device_index;
+
+  // The tensor is strided, or this throws.
+  TensorMeta(const char* name, AtenTensorHandle handle);
+
+  bool shares_device(const TensorMeta& other) const {
+    return device_type == other.device_type && device_index == other.device_index;
+  }
+  bool is_cpu() const;
+  bool is_cuda() const;
+  std::string device() const;          // "cuda:0"
+  void* data() const;
+  torch::stable::Tensor tensor() const;  // a new reference to the tensor
+};
+
+// Throws where `x` is None, its layout is not strided or its device is neither the CPU nor CUDA. The dispatcher sends such tensors
+// to kernels of their own, so that the kernels of the CPU and CUDA need not ask.
+void check_backend(const char* name, AtenTensorHandle x);
+
+DType dtype_of(const TensorMeta& x);
+
+// A row-major (m, n) tensor, on the device of `like`.
+OwnedTensor empty(int64_t m, int64_t n, ScalarType dtype, const TensorMeta& like);
+
+// Whether autograd would record an operation on x here and now.
+bool autograd_would_record(AtenTensorHandle x);
+
+bool same_storage(const TensorMeta& x, const TensorMeta& y);
+
+// Resizes x to (m, n), as aten::resize_ does.
+void resize(AtenTensorHandle x, int64_t m, int64_t n);
+
+}  // namespace tc
