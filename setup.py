@@ -185,7 +185,8 @@ class Builder:
         self.compiler = find_compiler()
         self.families = self.choose_families(torch)
         self.cuda = any(self.families.values())
-        self.toolkit = find_toolkit(torch.version.cuda.split(".")[0]) if self.cuda else None
+        self.cuda_major = int(torch.version.cuda.split(".")[0]) if self.cuda else 0
+        self.toolkit = find_toolkit(self.cuda_major) if self.cuda else None
         if self.cuda and not self.toolkit:
             note(
                 f"no nvcc found, so this build runs on the CPU only; for GPU kernels run "
@@ -238,8 +239,9 @@ class Builder:
         if not self.cuda:
             return
         flags = [str(self.toolkit / "bin" / "nvcc"), "-O3", "-std=c++17", "-Xptxas=-v", "-DTC_WITH_CUDA"]
-        flags += ["-Xcompiler=-fPIC,-fvisibility=hidden,-Wall,-Werror=switch"]
+        flags.append("-Xcompiler=-fPIC,-fvisibility=hidden,-Wall,-Werror=switch")
         flags += [f"-ccbin={self.compiler[0]}"] * ("CXX" in os.environ)
+        flags += ["-compress-mode=size"] * (self.cuda_major >= 13)  # an eighth of the bytes; older drivers cannot read them
         for name, configurations in [*CONFIGURATIONS.items(), *((x, [BOTH]) for x in HELPERS)]:
             for i, families in enumerate(configurations):
                 targets = [x for family in families for x in self.families[family]]
