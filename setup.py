@@ -21,10 +21,14 @@ CPP_SOURCES = [
     "csrc/op/cpu.cpp",
     "csrc/op/introspect.cpp",
     "csrc/gemm/planner.cpp",
+    "csrc/gemm/feasibility.cpp",
+    "csrc/gemm/cost_model.cpp",
+    "csrc/gemm/device.cpp",
     "csrc/kernels/registry.cpp",
 ]
 CUDA_SOURCES = [
     "csrc/op/cuda.cpp",
+    "csrc/op/device_spec.cpp",
     "csrc/gemm/run.cpp",
     "csrc/kernels/00_workspace.cu",
     "csrc/kernels/01_simt.cu",

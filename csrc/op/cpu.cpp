@@ -20,7 +20,7 @@ void with_type(DType t, F&& body) {
 }  // namespace
 
 // ATen's product in fp32, then alpha, beta, C and the activation as on the GPU: in fp32, rounded once.
-void run_cpu(const TensorMeta& mat1, const TensorMeta& mat2, const Problem& p) {
+void run_cpu(const TensorMeta& mat1, const TensorMeta& mat2, const GemmDesc& p) {
   const auto fp32 = [](const TensorMeta& x) {
     return x.dtype == ScalarType::Float ? x.tensor() : torch::stable::to(x.tensor(), ScalarType::Float);
   };
@@ -37,9 +37,9 @@ void run_cpu(const TensorMeta& mat1, const TensorMeta& mat2, const Problem& p) {
       torch::stable::parallel_for(0, p.m, 1 + 16384 / p.n, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i)
           for (int64_t j = 0; j < p.n; ++j) {
-            const float scaled = products ? p.alpha * products[i * p.n + j] : 0.f;
-            const float sum = c ? scaled + p.beta * float(c[i * p.c.row + j * p.c.col]) : scaled;
-            d[i * p.d.row + j * p.d.col] = activate(sum, p.activation);
+            const float scaled = products ? p.epilogue.alpha * products[i * p.n + j] : 0.f;
+            const float sum = c ? scaled + p.epilogue.beta * float(c[i * p.c.row + j * p.c.col]) : scaled;
+            d[i * p.d.row + j * p.d.col] = activate(sum, p.epilogue.activation);
           }
       });
     });
