@@ -1,22 +1,49 @@
+"""The device fixture, GPU tests' one line a file where no GPU is, and the options of the kernels' case grid."""
+
+from itertools import groupby
+
 import pytest
 import torch
 
 from torch_addmm_tc import _C
 
 if not torch.cuda.is_available():
-    NO_GPU = "needs an NVIDIA GPU"
+    NO_GPU = "an NVIDIA GPU"
 elif not _C.with_cuda:
-    NO_GPU = "needs a CUDA build of torch_addmm_tc (this one was built without nvcc)"
+    NO_GPU = "a build of torch_addmm_tc with CUDA kernels"
 else:
     NO_GPU = None
 
 CUDA = pytest.param("cuda", marks=pytest.mark.gpu)
 
 
+def pytest_addoption(parser):
+    group = parser.getgroup("kernels' case grid")
+    group.addoption("--full-grid", action="store_true", help="run every case of the grid, not a sample that has each concern")
+    group.addoption("--grid-seed", type=int, default=0, help="which sample of the grid to run (default: %(default)s)")
+
+
+def pytest_report_header(config):
+    if NO_GPU:
+        return f"GPU tests: skipped, they need {NO_GPU}"
+    full, seed = config.getoption("full_grid"), config.getoption("grid_seed")
+    return "case grid: every case" if full else f"case grid: the sample of --grid-seed={seed}; --full-grid runs every case"
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    for item in items:
-        if NO_GPU and item.get_closest_marker("gpu"):
-            item.add_marker(pytest.mark.skip(reason=NO_GPU))
+    """Without a GPU, the first GPU test of a file stands for all of them: it is skipped and says how many there are."""
+    if not NO_GPU:
+        return
+    kept = []
+    for _, group in groupby(items, key=lambda item: item.path):
+        file = list(group)
+        gpu = [item for item in file if item.get_closest_marker("gpu")]
+        if gpu:
+            tests = "1 test needs" if len(gpu) == 1 else f"{len(gpu)} tests need"
+            gpu[0].add_marker(pytest.mark.skip(reason=f"{tests} {NO_GPU}"))
+        kept += [item for item in file if item not in gpu[1:]]
+    items[:] = kept
 
 
 @pytest.fixture(params=["cpu", CUDA])
