@@ -41,7 +41,8 @@ GemmDesc describe(const TensorMeta* self, const TensorMeta& mat1, const TensorMe
   const Activation& activation = activation_named(options.activation);
   const Precision precision = precision_named(options.precision);
   check(!options.batch_invariant, message::batch_invariant_missing);
-  for (const TensorMeta* x : {&mat1, &mat2}) check(x->sizes.size() == 2, message::not_a_matrix, x->name, int64_t(x->sizes.size()));
+  for (const TensorMeta* x : {&mat1, &mat2})
+    check(x->sizes.size() == 2, message::not_a_matrix, x->name, int64_t(x->sizes.size()));
   const int64_t m = mat1.sizes[0], k = mat1.sizes[1], n = mat2.sizes[1];
   check(k == mat2.sizes[0], message::inner_sizes_differ, m, k, mat2.sizes[0], n);
   const TensorMeta* tensors[] = {self, &mat1, &mat2};

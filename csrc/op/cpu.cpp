@@ -21,15 +21,18 @@ void with_type(DType t, F&& body) {
 
 // ATen's product in fp32, then alpha, beta, C and the activation as on the GPU: in fp32, rounded once.
 void run_cpu(const TensorMeta& mat1, const TensorMeta& mat2, const GemmDesc& p) {
-  const auto fp32 = [](const TensorMeta& x) {
-    return x.dtype == ScalarType::Float ? x.tensor() : torch::stable::to(x.tensor(), ScalarType::Float);
-  };
-  Tensor product;
+  std::optional<OwnedTensor> product;
+  const float* products = nullptr;  // (M, N)
   if (p.k > 0) {
-    product = Tensor(empty(p.m, p.n, ScalarType::Float, mat1).release());
-    require(aoti_torch_cpu_mm_out(product.get(), fp32(mat1).get(), fp32(mat2).get()), "aten::mm.out");
+    product.emplace(empty(p.m, p.n, ScalarType::Float, mat1));
+    if (mat1.dtype == ScalarType::Float) {
+      require(aoti_torch_cpu_mm_out(product->get(), mat1.handle, mat2.handle), "aten::mm.out");
+    } else {
+      const Tensor a = torch::stable::to(mat1.tensor(), ScalarType::Float), b = torch::stable::to(mat2.tensor(), ScalarType::Float);
+      require(aoti_torch_cpu_mm_out(product->get(), a.get(), b.get()), "aten::mm.out");
+    }
+    products = static_cast<const float*>(address(product->get()));
   }
-  const float* products = p.k > 0 ? static_cast<const float*>(product.data_ptr()) : nullptr;  // (M, N)
   with_type(p.c.dtype, [&](auto c_type) {
     with_type(p.d.dtype, [&](auto d_type) {
       const auto* c = static_cast<const decltype(c_type)*>(p.c.data);

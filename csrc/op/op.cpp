@@ -19,15 +19,6 @@ std::optional<TensorMeta> optional_meta(const char* name, const OwnedTensor& x) 
   return TensorMeta(name, x.get());
 }
 
-// p.d's memory is that of `out`, which has p's shape.
-void set_result(GemmDesc& p, AtenTensorHandle out) {
-  int64_t* strides;
-  require(aoti_torch_get_data_ptr(out, &p.d.data), "reading an address");
-  require(aoti_torch_get_strides(out, &strides), "reading strides");
-  p.d.row = strides[0];
-  p.d.col = strides[1];
-}
-
 void run(const TensorMeta& mat1, const TensorMeta& mat2, const GemmDesc& given, std::string_view kernel) {
   if (given.m == 0 || given.n == 0) return;
   const GemmDesc p = without_unread(given);
@@ -53,7 +44,7 @@ void addmm(StableIValue* stack, uint64_t, uint64_t) {
   const ScalarType dtype = out_dtype ? scalar_type(abi::to<int32_t>(*out_dtype)) : mat1.dtype;
   GemmDesc p = describe(self ? &*self : nullptr, mat1, mat2, dtype, options);
   OwnedTensor out = empty(p.m, p.n, dtype, mat1);
-  set_result(p, out.get());
+  p.d = {address(out.get()), p.n, 1, p.d.dtype};
   run(mat1, mat2, p, {});
   stack[0] = abi::from(out.release());
 }
@@ -78,7 +69,9 @@ void addmm_out(StableIValue* stack, uint64_t, uint64_t) {
       if (x) check(!same_storage(out, *x), message::out_shares_storage, out.sizes, x->name, p.m, p.n);
     resize(out.handle, p.m, p.n);
   }
-  set_result(p, out.handle);
+  int64_t* strides;  // anew: a resized tensor has others
+  require(aoti_torch_get_strides(out.handle, &strides), "reading strides");
+  p.d = {address(out.handle), strides[0], strides[1], p.d.dtype};
   check_overlap(p);
   run(mat1, mat2, p, kernel.view());
 }
