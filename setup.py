@@ -28,14 +28,14 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).resolve().parent
 BUILD = Path("build")  # below ROOT, like every path in a ninja file
 
-CUDA_ONLY = {"csrc/op/cuda.cpp", "csrc/gemm/run.cpp"}  # of the C++ sources
+CUDA_ONLY = {"csrc/op/cuda.cpp", "csrc/op/device_spec.cpp", "csrc/gemm/run.cpp"}  # of the C++ sources
 
 # The families of architectures: an object with wgmma needs sm_90a, and the others need sm_80.
 AMPERE, HOPPER, BOTH = ("ampere",), ("hopper",), ("ampere", "hopper")
 
 # For each rung, the families that each of its configurations is compiled for; the longest compilations come first.
 CONFIGURATIONS = {
-    "06_mma_swizzle": [BOTH, *7 * [AMPERE], *2 * [BOTH]],
+    "06_mma_swizzle": [HOPPER, *5 * [AMPERE], BOTH, HOPPER],
     "07_wgmma_tma": 8 * [HOPPER],
     "09_wgmma_cluster": 2 * [HOPPER],
     "05_wmma_kstage": [AMPERE, BOTH],

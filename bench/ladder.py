@@ -53,7 +53,7 @@ def measure(size: int, seconds: float, ceilings: Ceilings) -> dict:
         contenders[WGMMA_CEILING] = [ceilings.wgmma]
     errors = {}
     for kernel in tc.kernels():
-        for i in range(len(kernel["instances"])):
+        for i in range(len(kernel["configs"])):
             name = f"{kernel['name']}/{i}"
             errors[name] = expected.error(call(name, sets[0], poison=True))
             contenders[name] = [lambda args=args, name=name: call(name, args) for args in sets]

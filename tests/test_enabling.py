@@ -16,11 +16,12 @@ from torch_addmm_tc.integrations import enabled
 def calls(monkeypatch):
     """(name, thread) of the calls of this package's functions that torch's calls arrive at."""
     seen = []
-    for name in ("addmm", "ADDMM", "mm", "MM"):
+    for name in ("addmm", "mm", "ADDMM"):
         function = getattr(enabled, name)
 
-        def spy(*args, name=name.lower(), function=function, **kwargs):
-            seen.append((name, threading.current_thread()))
+        def spy(*args, name=name, function=function, **kwargs):
+            called = name if name != "ADDMM" else "mm" if args[0] is None else "addmm"
+            seen.append((called, threading.current_thread()))
             return function(*args, **kwargs)
 
         monkeypatch.setattr(enabled, name, spy)

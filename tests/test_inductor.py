@@ -43,7 +43,10 @@ def said(caplog):
 @pytest.mark.parametrize("dynamic", (False, True))
 def test_products_are_replaced(device, said, mode, dynamic):
     model = Model(device)
-    fast = compiled(model, mode, {"fx_graph_cache": False}, dynamic=dynamic)
+    # torch pads odd sizes on CUDA where its own kernels, by timings made on the spot, gain from it. A product in padded operands is
+    # no sum or activation of aten.mm any more.
+    options = {"fx_graph_cache": False, "shape_padding": False}
+    fast = compiled(model, mode, options, dynamic=dynamic)
     for rows in (16, 24, 40) if dynamic else (16,):
         x = torch.randn(rows, 48, device=device, dtype=torch.bfloat16)
         assert (fast(x) - model(x)).abs().max() <= 0.02 * model(x).abs().max()
@@ -67,7 +70,8 @@ def test_activations_go_into_the_product(device, said, name, formula, dtype, bia
         torch.set_float32_matmul_precision("highest")
     exact = layers.double()[1](formula(layers[0](x.double())))
     assert (result - exact).abs().max() <= 0.02 * exact.abs().max()
-    assert f"'tc.{'addmm' if bias else 'mm'}.default + {name}': 1" in said()[-1]
+    assert f"'aten.{'addmm' if bias else 'mm'}.default'" in said()[-1] or layer is tc.Linear
+    assert f"'tc.addmm.default + {name}': 1" in said()[-1]
 
 
 def test_activations_that_others_compute_or_look_into_stay(device, said):
@@ -165,4 +169,5 @@ def test_aot_inductor_runs_the_ops(device, tmp_path):
     with torch.profiler.profile(activities=[activity]) as profile:
         result = loaded(x)
     assert (result - model(x)).abs().max() <= 0.02 * model(x).abs().max()
-    assert {"tc::addmm", "tc::addmm_activation", "tc::mm"} <= {event.key for event in profile.key_averages()}
+    products = [event.count for event in profile.key_averages() if event.key == "tc::addmm"]
+    assert products == [3]

@@ -11,8 +11,8 @@ import torch_addmm_tc as tc
 from torch_addmm_tc.tools.planning import H200
 from torch_addmm_tc.testing import Case, case_grid
 
-AMPERE = tc.Gpu(sm=80, num_sms=108, smem_per_block=163 * 1024)
-ADA = tc.Gpu(sm=89, num_sms=128, smem_per_block=99 * 1024)
+AMPERE = tc.Gpu(sm=80, num_sms=108, smem_per_block=163 * 1024, name="NVIDIA A100-SXM4-80GB")
+ADA = tc.Gpu(sm=89, num_sms=128, smem_per_block=99 * 1024, name="NVIDIA GeForce RTX 4090")
 BLACKWELL = tc.Gpu(sm=100, num_sms=148, smem_per_block=227 * 1024)
 TURING = tc.Gpu(sm=75, num_sms=40, smem_per_block=64 * 1024)
 TENSOR_CORES = {kernel["name"] for kernel in tc.kernels()} - {"simt"}
@@ -36,19 +36,19 @@ def test_fp32_stays_fp32():
 
 def test_fp32_is_tf32_only_with_leave():
     case = Case(2048, 2048, 512, torch.float32)
-    reasons = {c.kernel: c.rejection for c in plan(case, allow_tf32=False).candidates}
-    assert reasons["wmma_kstage"] == "fp32 operands need allow_tf32"
+    reasons = {c.kernel: c.reason for c in plan(case, precision="ieee").candidates}
+    assert reasons["wmma_kstage"] == 'its TF32 needs precision="tf32"'
     assert reasons["wmma_block"] == "it does not multiply operands of this dtype"
-    assert reasons["mma_swizzle"] == reasons["wgmma_tma"] == "fp32 operands need allow_tf32"
-    assert plan(case, allow_tf32=True).kernel in TENSOR_CORES
+    assert reasons["mma_swizzle"] == reasons["wgmma_tma"] == 'its TF32 needs precision="tf32"'
+    assert plan(case, precision="tf32").kernel in TENSOR_CORES
 
 
 def test_an_operand_that_a_kernel_cannot_read_is_repacked_or_refused():
     by_kernel = {c.kernel: c for c in plan(Case(256, 256, 256, a="strided")).candidates}
-    assert by_kernel["simt"].rejection is None
-    assert by_kernel["wmma_block"].rejection == "an operand has no direction of stride 1"
+    assert by_kernel["simt"].reason is None
+    assert by_kernel["wmma_block"].reason == "an operand has no direction of stride 1"
     repacked = by_kernel["wgmma_tma"]
-    assert repacked.rejection is None and repacked.repack_a and not repacked.repack_b
+    assert repacked.reason is None and repacked.repack_a and not repacked.repack_b
     assert repacked.workspace_bytes == 256 * 256 * 2
 
 
@@ -74,18 +74,18 @@ def test_a_repacked_operand_keeps_its_direction_if_kernels_can_read_it(case, lin
     """Halves that are contiguous along M or N stay so, all else becomes contiguous along K: the padding tells which."""
     unit = 16 if length * case.dtype.itemsize < 1024 else 128  # bytes at which lines start
     line = -(-length * case.dtype.itemsize // unit) * unit
-    for c in plan(case, allow_tf32=True).candidates:
+    for c in plan(case, precision="tf32").candidates:
         if c.kernel == "mma_swizzle":
-            assert c.repack_a + c.repack_b == 1 and c.splits == 1
+            assert c.repack_a + c.repack_b == 1 and c.k_slices == 1
             assert -(-lines * line // 256) * 256 == -(-c.workspace_bytes // 256) * 256
 
 
 def test_a_long_k_is_split_when_tiles_are_few():
     split = [c for c in plan(Case(128, 128, 16384)).candidates if c.kernel == "mma_swizzle"]
-    assert max(c.splits for c in split) > 1
+    assert max(c.k_slices for c in split) > 1
     for c in split:
-        assert c.workspace_bytes == (c.splits * 128 * 128 * 4 if c.splits > 1 else 0)
-    assert all(c.splits == 1 for c in plan(Case(4096, 4096, 4096)).candidates if c.kernel != "wgmma_cluster")
+        assert c.workspace_bytes == (c.k_slices * 128 * 128 * 4 if c.k_slices > 1 else 0)
+    assert all(c.k_slices == 1 for c in plan(Case(4096, 4096, 4096)).candidates if c.kernel != "wgmma_cluster")
 
 
 @pytest.mark.parametrize("m, n, k", [(64, 64, 100000), (40, 4096, 4096), (128, 4096, 14336), (5000, 5000, 64), (8, 8, 0)])
@@ -93,9 +93,9 @@ def test_a_cluster_shares_k_without_workspace(m, n, k):
     """Two blocks at least, four at most, and more than two only where all clusters run at once."""
     for c in plan(Case(m, n, k)).candidates:
         if c.kernel == "wgmma_cluster":
-            tiles = -(-m // c.instance["tile_m"]) * -(-n // c.instance["tile_n"])
-            assert 2 <= c.splits <= 4 and c.workspace_bytes == 0
-            assert c.splits == 2 or tiles * c.splits <= 0.9 * H200.num_sms
+            tiles = -(-m // c.config["tile_m"]) * -(-n // c.config["tile_n"])
+            assert 2 <= c.k_slices <= 4 and c.workspace_bytes == 0
+            assert c.k_slices == 2 or tiles * c.k_slices <= 0.9 * H200.num_sms
 
 
 @pytest.mark.parametrize("dtype", (torch.float16, torch.float32), ids=str)
@@ -108,8 +108,8 @@ def test_clusters_are_for_one_wave(dtype, c):
         self = make(*(n,) if c else (m, n)).to(dtype)
         pick = tc.plan(self, make(m, k), make(n, k).t(), out_dtype=dtype, gpu=H200).candidates[0]
         if pick.kernel == "wgmma_cluster":
-            tiles = -(-m // pick.instance["tile_m"]) * -(-n // pick.instance["tile_n"])
-            assert tiles * pick.splits <= H200.num_sms, (m, n, k)
+            tiles = -(-m // pick.config["tile_m"]) * -(-n // pick.config["tile_n"])
+            assert tiles * pick.k_slices <= H200.num_sms, (m, n, k)
 
 
 def test_products_between_few_and_many_rows_go_to_clusters():
@@ -120,7 +120,7 @@ def test_products_between_few_and_many_rows_go_to_clusters():
 def test_tf32_is_repacked_only_where_k_is_not_contiguous():
     """No instruction transposes fp32. Halves are read either way."""
     for b, repacked in (("col", False), ("row", True)):
-        for c in plan(Case(2048, 2048, 512, torch.float32, b=b), allow_tf32=True).candidates:
+        for c in plan(Case(2048, 2048, 512, torch.float32, b=b), precision="tf32").candidates:
             if c.kernel in ("wgmma_tma", "mma_swizzle"):
                 assert (c.repack_a, c.repack_b) == (False, repacked)
         assert not any(c.repack_a or c.repack_b for c in plan(Case(2048, 2048, 512, b=b)).candidates)
@@ -145,7 +145,7 @@ def test_any_contiguous_direction_and_alignment_reaches_wmma(layout):
 def test_a_gpu_that_is_too_old_gets_no_kernel_and_the_reason():
     result = plan(Case(256, 256, 256), TURING)
     assert result.kernel is None
-    assert {c.rejection for c in result.candidates} == {"the GPU is too old for it"}
+    assert {c.reason for c in result.candidates} == {"the GPU is too old for it"}
 
 
 def test_hopper_alone_has_wgmma():
@@ -154,25 +154,25 @@ def test_hopper_alone_has_wgmma():
     for gpu, reason in ((AMPERE, "the GPU is too old for it"), (BLACKWELL, "the GPU no longer has its instructions")):
         result = plan(case, gpu)
         assert result.kernel == "mma_swizzle"
-        assert {c.rejection for c in result.candidates if c.kernel.startswith("wgmma")} == {reason}
+        assert {c.reason for c in result.candidates if c.kernel.startswith("wgmma")} == {reason}
 
 
-def test_shared_memory_limits_the_instances():
+def test_shared_memory_limits_the_configurations():
     small = tc.Gpu(sm=86, num_sms=28, smem_per_block=64 * 1024)
     candidates = [c for c in plan(Case(256, 256, 256), small).candidates if not c.kernel.startswith("wgmma")]
-    fits = {c.instance["smem_bytes"] <= 64 * 1024: c.rejection for c in candidates}
+    fits = {c.config["smem_bytes"] <= 64 * 1024: c.reason for c in candidates}
     assert fits == {True: None, False: "its tiles do not fit the GPU's shared memory"}
 
 
 def test_both_shared_memory_budgets_exist():
-    sizes = [i["smem_bytes"] for k in tc.kernels() if k["name"] == "wmma_block" for i in k["instances"]]
+    sizes = [i["smem_bytes"] for k in tc.kernels() if k["name"] == "wmma_block" for i in k["configs"]]
     assert min(sizes) <= 64 * 1024 < max(sizes)
 
 
-def test_a_column_major_result_is_planned_transposed():
+def test_a_column_major_result_exchanges_the_operands():
     c, a, b = Case(256, 128, 64).inputs("cpu")
-    assert tc.plan(c, a, b, out=torch.empty(128, 256).half().t()).transposed
-    assert not tc.plan(c, a, b, out=torch.empty(256, 128).half()).transposed
+    assert tc.plan(c, a, b, out=torch.empty(128, 256).half().t()).exchanged
+    assert not tc.plan(c, a, b, out=torch.empty(256, 128).half()).exchanged
 
 
 def test_printing_shows_the_pick_and_every_reason():
@@ -196,8 +196,8 @@ def test_tiles_whose_coordinates_overflow_are_refused():
     make = lambda *shape: torch.empty(shape, dtype=torch.float16, device="meta")  # noqa: E731
     for n, fits in ((2**31 - 256, True), (2**31 - 255, False)):
         candidates = tc.plan(make(), make(2, 1), make(1, n), gpu=H200).candidates
-        assert {c.rejection is None for c in candidates if c.kernel.startswith("wgmma")} == {fits}
-        assert any(c.rejection is None for c in candidates)
+        assert {c.reason is None for c in candidates if c.kernel.startswith("wgmma")} == {fits}
+        assert any(c.reason is None for c in candidates)
 
 
 def test_the_pick_is_the_fastest_that_may_run():
@@ -205,7 +205,7 @@ def test_the_pick_is_the_fastest_that_may_run():
         if case.m * case.n == 0:
             continue
         candidates = plan(case).candidates
-        allowed = [c.microseconds for c in candidates if c.rejection is None]
+        allowed = [c.microseconds for c in candidates if c.reason is None]
         assert candidates[0].microseconds == min(allowed)
 
 

@@ -13,6 +13,7 @@ from torch import nn
 import torch_addmm_tc as tc
 from torch_addmm_tc.testing import Case
 
+ADDMM = torch.ops.tc.addmm.default
 WORLD = 2
 BROADCASTS = ("()", "(1)", "(N)", "(1,N)", "(M,1)", "(M,N)")
 
@@ -56,22 +57,20 @@ def check_every_placement(mesh):
         for name, (of_a, of_b, of_d) in factors.items():
             place = lambda x, p: partial(x) if p.is_partial() else distribute_tensor(x, mesh, [p])  # noqa: E731
             da, db = place(a, of_a), place(b, of_b)
-            assert torch.allclose(torch.ops.tc.mm(da, db).full_tensor(), a @ b, atol=1e-5), name
-            assert torch.ops.tc.mm(da, db).placements == (of_d,), name
-            wide = torch.ops.tc.mm.dtype(da, db, torch.float32)
-            assert wide.placements == (of_d,) and torch.allclose(wide.full_tensor(), a @ b, atol=1e-5), name
+            for wide in ({}, {"out_dtype": torch.float32}):
+                result = ADDMM(None, da, db, **wide)
+                assert result.placements == (of_d,) and torch.allclose(result.full_tensor(), a @ b, atol=1e-5), name
             for dc in sharded_c:
                 expected = torch.addmm(c, a, b, beta=0.5, alpha=2)
-                for result in (
-                    torch.ops.tc.addmm(dc, da, db, beta=0.5, alpha=2),
-                    torch.ops.tc.addmm.dtype(dc, da, db, torch.float32, beta=0.5, alpha=2),
-                ):
+                for wide in ({}, {"out_dtype": torch.float32}):
+                    result = ADDMM(dc, da, db, beta=0.5, alpha=2, **wide)
                     assert torch.allclose(result.full_tensor(), expected, atol=1e-5), (broadcast, name, dc.placements)
                     assert dc is not sharded_c[0] or result.placements == (of_d,), (broadcast, name)
-                activated = torch.ops.tc.addmm_activation(dc, da, db, activation="gelu", beta=0.5, alpha=2)
+                # The same arguments but for the activation: a decision that DTensor has cached must not hold for it.
+                activated = ADDMM(dc, da, db, activation="gelu", beta=0.5, alpha=2)
                 assert not activated.placements[0].is_partial()
                 assert torch.allclose(activated.full_tensor(), torch.nn.functional.gelu(expected), atol=1e-5), (broadcast, name)
-            relu = torch.ops.tc.mm_activation.dtype(da, db, torch.float32, activation="relu").full_tensor()
+            relu = ADDMM(None, da, db, out_dtype=torch.float32, activation="relu").full_tensor()
             assert torch.allclose(relu, torch.relu(a @ b), atol=1e-5), name
 
 

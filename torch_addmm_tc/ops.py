@@ -21,9 +21,20 @@ def tf32_allowed() -> bool:
     return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
-def _is_tf32(mat1) -> bool:
-    """Whether the product of mat1 uses TF32 by torch's setting. None, which the op refuses, uses nothing."""
-    return mat1 is not None and mat1.dtype == torch.float32 and tf32_allowed()
+def _given(beta, alpha, activation, tf32, out_dtype=None) -> dict:
+    """Return the keywords of a call that are not the op's defaults. Each keyword costs the host 0.3 microseconds."""
+    keywords = {}
+    if beta is not ONE:
+        keywords["beta"] = beta
+    if alpha is not ONE:
+        keywords["alpha"] = alpha
+    if activation is not None:
+        keywords["activation"] = activation
+    if out_dtype is not None:
+        keywords["out_dtype"] = out_dtype
+    if tf32:
+        keywords["precision"] = "tf32"
+    return keywords
 
 
 def addmm(input, mat1, mat2, *, beta=ONE, alpha=ONE, activation=None, out_dtype=None, out=None):
@@ -50,29 +61,19 @@ def addmm(input, mat1, mat2, *, beta=ONE, alpha=ONE, activation=None, out_dtype=
         RuntimeError: in torch.addmm's words, if shapes, dtypes or devices do not match. Also if a dtype or an activation is
             not supported, or if an argument requires grad while grad mode is on, because the op is forward-only.
     """
-    tf32 = _is_tf32(mat1)
+    tf32 = mat1 is not None and mat1.dtype is torch.float32 and tf32_allowed()  # None is the op's to refuse
     if out is not None:
         return _addmm_out(input, mat1, mat2, beta, alpha, activation, out_dtype, tf32, out)
     if activation is None and out_dtype is None and beta is ONE and alpha is ONE and not tf32:
-        return ADDMM(input, mat1, mat2)  # keywords cost the host a microsecond
-    return ADDMM(
-        input,
-        mat1,
-        mat2,
-        beta=beta,
-        alpha=alpha,
-        activation=activation or "none",
-        out_dtype=out_dtype,
-        precision="tf32" if tf32 else "ieee",
-    )
+        return ADDMM(input, mat1, mat2)
+    return ADDMM(input, mat1, mat2, **_given(beta, alpha, activation, tf32, out_dtype))
 
 
 def _addmm_out(input, mat1, mat2, beta, alpha, activation, out_dtype, tf32, out):
     if out_dtype not in (None, out.dtype):
         raise RuntimeError(_C.messages["out_dtype_differs"].format(out_dtype, out.dtype))
     shape, elements = out.shape, out.numel()
-    precision = "tf32" if tf32 else "ieee"
-    ADDMM_OUT(input, mat1, mat2, beta=beta, alpha=alpha, activation=activation or "none", precision=precision, out=out)
+    ADDMM_OUT(input, mat1, mat2, **_given(beta, alpha, activation, tf32), out=out)
     if elements > 0 and out.shape != shape:
         warnings.warn(
             f"An output with one or more elements was resized since it had shape {list(shape)}, which does not "
@@ -97,11 +98,10 @@ def mm(mat1, mat2, *, activation=None, out_dtype=None):
     Raises:
         RuntimeError: as addmm does.
     """
-    tf32 = _is_tf32(mat1)
+    tf32 = mat1 is not None and mat1.dtype is torch.float32 and tf32_allowed()  # None is the op's to refuse
     if activation is None and out_dtype is None and not tf32:
         return ADDMM(None, mat1, mat2)
-    precision = "tf32" if tf32 else "ieee"
-    return ADDMM(None, mat1, mat2, activation=activation or "none", out_dtype=out_dtype, precision=precision)
+    return ADDMM(None, mat1, mat2, **_given(ONE, ONE, activation, tf32, out_dtype))
 
 
 def linear(input, weight, bias=None, *, activation=None, out_dtype=None):

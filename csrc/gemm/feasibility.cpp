@@ -21,12 +21,13 @@ const Code& build() {
   return all;
 }
 
-// Whether the build has code of this configuration for the GPU. PTX is for GPUs that the build has no machine code for at all.
-// A build for the CPU alone plans as the full list of architectures would.
+// Whether the build has code of this configuration for the GPU. PTX serves the GPUs that the build has no machine code for at all;
+// 9.0a has none. A build for the CPU alone plans as the full list of architectures would.
 bool has_code(const KernelTraits& kernel, const Config& config, int sm) {
   if (!build().archs[0]) return config.archs & (sm == 90 ? kHopper : kAmpere);
   const Code& code = kernel.code[int(&config - kernel.configs.first)];
-  return code.launch && (contains(code.archs, 10 * sm) || !contains(build().archs, 10 * sm));
+  if (contains(build().archs, 10 * sm)) return contains(code.archs, 10 * sm);
+  return code.launch && config.archs & kAmpere;
 }
 
 }  // namespace

@@ -13,17 +13,17 @@ const Activation& activation_named(std::string_view name) {
   fail(message::activation_unknown, {names, text(name)});
 }
 
-bool tf32_allowed(std::string_view precision) {
-  if (precision == "ieee") return false;
-  check(precision == "tf32", message::precision_unknown, precision);
-  return true;
+Precision precision_named(std::string_view name) {
+  if (name == "ieee") return Precision::ieee;
+  check(name == "tf32", message::precision_unknown, name);
+  return Precision::tf32;
 }
 
 // `self` seen as (M, N), with strides of 0 where it broadcasts.
-Matrix expand(const TensorMeta& self, int64_t m, int64_t n) {
+MatrixView expand(const TensorMeta& self, int64_t m, int64_t n) {
   const int64_t rank = int64_t(self.sizes.size()), target[2] = {m, n};
   check(rank <= 2, message::expand_rank, self.sizes, m, n, rank);
-  Matrix c{self.data(), 0, 0, dtype_of(self)};
+  MatrixView c{self.data(), 0, 0, 0, dtype_of(self)};
   for (int64_t d = 0; d < rank; ++d) {
     const int64_t into = d + 2 - rank, size = self.sizes[d];
     check(size == target[into] || size == 1, message::expand_size, target[into], size, into, m, n, self.sizes);
@@ -32,16 +32,17 @@ Matrix expand(const TensorMeta& self, int64_t m, int64_t n) {
   return c;
 }
 
-Matrix matrix(const TensorMeta& x) { return {x.data(), x.strides[0], x.strides[1], dtype_of(x)}; }
+MatrixView matrix(const TensorMeta& x) { return {x.data(), x.strides[0], x.strides[1], 0, dtype_of(x)}; }
 
 }  // namespace
 
-Problem checked_problem(const TensorMeta* self, const TensorMeta& mat1, const TensorMeta& mat2, ScalarType out_dtype,
+GemmDesc describe(const TensorMeta* self, const TensorMeta& mat1, const TensorMeta& mat2, ScalarType out_dtype,
                         const Options& options) {
   const Activation& activation = activation_named(options.activation);
-  const bool allow_tf32 = tf32_allowed(options.precision);
+  const Precision precision = precision_named(options.precision);
   check(!options.batch_invariant, message::batch_invariant_missing);
-  for (const TensorMeta* x : {&mat1, &mat2}) check(x->sizes.size() == 2, message::not_a_matrix, x->name, int64_t(x->sizes.size()));
+  for (const TensorMeta* x : {&mat1, &mat2})
+    check(x->sizes.size() == 2, message::not_a_matrix, x->name, int64_t(x->sizes.size()));
   const int64_t m = mat1.sizes[0], k = mat1.sizes[1], n = mat2.sizes[1];
   check(k == mat2.sizes[0], message::inner_sizes_differ, m, k, mat2.sizes[0], n);
   const TensorMeta* tensors[] = {self, &mat1, &mat2};
@@ -50,8 +51,9 @@ Problem checked_problem(const TensorMeta* self, const TensorMeta& mat1, const Te
   check(!self || self->dtype == mat2.dtype || (out_dtype != mat1.dtype && self->dtype == out_dtype),
         message::self_dtype_differs, self ? self->dtype : mat2.dtype, mat2.dtype);
   check(mat1.dtype == mat2.dtype, message::mat_dtypes_differ, mat1.dtype, mat2.dtype);
-  Problem p{m, n, k, matrix(mat1), matrix(mat2), self ? expand(*self, m, n) : Matrix{nullptr, 0, 0, dtype_of(mat1)}, {},
-            float(options.alpha), self ? float(options.beta) : 0.f, allow_tf32, activation};
+  const MatrixView c = self ? expand(*self, m, n) : MatrixView{nullptr, 0, 0, 0, dtype_of(mat1)};
+  const EpilogueArgs epilogue{float(options.alpha), self ? float(options.beta) : 0.f, activation};
+  GemmDesc p{1, m, n, k, matrix(mat1), matrix(mat2), c, {}, precision, epilogue};
   check(out_dtype == mat1.dtype || out_dtype == ScalarType::Float, message::out_dtype_unsupported, out_dtype, mat1.dtype);
   p.d.dtype = out_dtype == ScalarType::Float ? DType::f32 : p.a.dtype;
   if (aoti_torch_grad_mode_is_enabled())
@@ -70,10 +72,10 @@ void check_out(const TensorMeta& out, const TensorMeta& mat1) {
   check(!aoti_torch_grad_mode_is_enabled() || !autograd_would_record(out.handle), message::out_requires_grad);
 }
 
-void check_overlap(const Problem& p) {
+void check_overlap(const GemmDesc& p) {
   check(!overlaps_itself(p.d, p.m, p.n), message::out_overlaps_itself);
   check(!overlap(p.d, p.m, p.n, p.a, p.m, p.k) && !overlap(p.d, p.m, p.n, p.b, p.k, p.n), message::out_overlaps_input);
-  check(p.beta == 0.f || same_elements(p.d, p.c, p.m, p.n) || !overlap(p.d, p.m, p.n, p.c, p.m, p.n),
+  check(p.epilogue.beta == 0.f || same_elements(p.d, p.c, p.m, p.n) || !overlap(p.d, p.m, p.n, p.c, p.m, p.n),
         message::out_overlaps_input);
 }
 

@@ -14,7 +14,7 @@ struct Options {
 
 // Checks everything but the result, and describes the product. D's dtype is set; its memory is the caller's to fill in.
 // self: null for the plain product.
-Problem checked_problem(const TensorMeta* self, const TensorMeta& mat1, const TensorMeta& mat2, ScalarType out_dtype,
+GemmDesc describe(const TensorMeta* self, const TensorMeta& mat1, const TensorMeta& mat2, ScalarType out_dtype,
                         const Options& options);
 
 // Checks what can be said of `out` before the product is described.
@@ -22,6 +22,6 @@ void check_out_dtype(const TensorMeta& out, const TensorMeta& mat1);
 void check_out(const TensorMeta& out, const TensorMeta& mat1);
 
 // `out` may be `self` element for element; it may share no other element with what is read.
-void check_overlap(const Problem& problem);
+void check_overlap(const GemmDesc& problem);
 
 }  // namespace tc

@@ -20,16 +20,19 @@ void with_type(DType t, F&& body) {
 }  // namespace
 
 // ATen's product in fp32, then alpha, beta, C and the activation as on the GPU: in fp32, rounded once.
-void run_cpu(const TensorMeta& mat1, const TensorMeta& mat2, const Problem& p) {
-  const auto fp32 = [](const TensorMeta& x) {
-    return x.dtype == ScalarType::Float ? x.tensor() : torch::stable::to(x.tensor(), ScalarType::Float);
-  };
-  Tensor product;
+void run_cpu(const TensorMeta& mat1, const TensorMeta& mat2, const GemmDesc& p) {
+  std::optional<OwnedTensor> product;
+  const float* products = nullptr;  // (M, N)
   if (p.k > 0) {
-    product = Tensor(empty(p.m, p.n, ScalarType::Float, mat1).release());
-    require(aoti_torch_cpu_mm_out(product.get(), fp32(mat1).get(), fp32(mat2).get()), "aten::mm.out");
+    product.emplace(empty(p.m, p.n, ScalarType::Float, mat1));
+    if (mat1.dtype == ScalarType::Float) {
+      require(aoti_torch_cpu_mm_out(product->get(), mat1.handle, mat2.handle), "aten::mm.out");
+    } else {
+      const Tensor a = torch::stable::to(mat1.tensor(), ScalarType::Float), b = torch::stable::to(mat2.tensor(), ScalarType::Float);
+      require(aoti_torch_cpu_mm_out(product->get(), a.get(), b.get()), "aten::mm.out");
+    }
+    products = static_cast<const float*>(address(product->get()));
   }
-  const float* products = p.k > 0 ? static_cast<const float*>(product.data_ptr()) : nullptr;  // (M, N)
   with_type(p.c.dtype, [&](auto c_type) {
     with_type(p.d.dtype, [&](auto d_type) {
       const auto* c = static_cast<const decltype(c_type)*>(p.c.data);
@@ -37,9 +40,9 @@ void run_cpu(const TensorMeta& mat1, const TensorMeta& mat2, const Problem& p) {
       torch::stable::parallel_for(0, p.m, 1 + 16384 / p.n, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i)
           for (int64_t j = 0; j < p.n; ++j) {
-            const float scaled = products ? p.alpha * products[i * p.n + j] : 0.f;
-            const float sum = c ? scaled + p.beta * float(c[i * p.c.row + j * p.c.col]) : scaled;
-            d[i * p.d.row + j * p.d.col] = activate(sum, p.activation);
+            const float scaled = products ? p.epilogue.alpha * products[i * p.n + j] : 0.f;
+            const float sum = c ? scaled + p.epilogue.beta * float(c[i * p.c.row + j * p.c.col]) : scaled;
+            d[i * p.d.row + j * p.d.col] = activate(sum, p.epilogue.activation);
           }
       });
     });

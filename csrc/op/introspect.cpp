@@ -6,11 +6,16 @@
 #include "../gemm/planner.h"
 #include "../layout/swizzle.h"
 #include "messages.h"
+#ifdef TC_WITH_CUDA
+#include "device_spec.h"
+#endif
 
 namespace py = pybind11;
 
 namespace tc {
 namespace {
+
+using namespace py::literals;
 
 DType dtype_named(const std::string& name) {
   for (DType t : {DType::f16, DType::bf16, DType::f32})
@@ -20,54 +25,72 @@ DType dtype_named(const std::string& name) {
 
 using MatrixTuple = std::tuple<uintptr_t, int64_t, int64_t, std::string>;  // address, row stride, column stride, dtype
 
-Matrix matrix(const MatrixTuple& x) {
-  return {reinterpret_cast<void*>(std::get<0>(x)), std::get<1>(x), std::get<2>(x), dtype_named(std::get<3>(x))};
+MatrixView matrix(const MatrixTuple& x) {
+  return {reinterpret_cast<void*>(std::get<0>(x)), std::get<1>(x), std::get<2>(x), 0, dtype_named(std::get<3>(x))};
 }
 
-py::dict describe(const Instance& i) {
-  using namespace py::literals;
-  return py::dict("tile_m"_a = i.tile_m, "tile_n"_a = i.tile_n, "tile_k"_a = i.tile_k, "stages"_a = i.stages,
-                  "threads"_a = i.threads,
-                  "smem_bytes"_a = i.smem_bytes, "blocks_per_sm"_a = i.blocks_per_sm);
+py::dict describe(const KernelTraits& kernel, int i) {
+  const Config& c = kernel.configs[i];
+  py::list archs, compiled_for;
+  if (c.archs & kAmpere) archs.append("ampere");
+  if (c.archs & kHopper) archs.append("hopper");
+  for (int arch : kernel.code[i].archs)
+    if (arch) compiled_for.append(arch);
+  return py::dict("tile_m"_a = c.tile_m, "tile_n"_a = c.tile_n, "tile_k"_a = c.tile_k, "stages"_a = c.stages,
+                  "threads"_a = c.threads, "smem_bytes"_a = c.smem_bytes, "blocks_per_sm"_a = c.blocks_per_sm,
+                  "archs"_a = archs, "compiled_for"_a = compiled_for);
 }
 
 py::list list_kernels() {
-  using namespace py::literals;
   py::list result;
-  for (const Kernel& kernel : kernels()) {
-    py::list operands, instances;
-    for (DType t : {DType::f16, DType::bf16, DType::f32})
-      if (kernel.operands & bit(t)) operands.append(name_of(t));
-    if (kernel.operands & kTf32) operands.append("tf32");
-    for (int i = 0; i < kernel.num_instances; ++i) instances.append(describe(kernel.instances[i]));
+  for (const KernelTraits& kernel : kernels()) {
+    py::list maths, configs;
+    for (Math math : kMaths)
+      if (kernel.maths.has(math)) maths.append(name_of(math));
+    bool compiled = false;
+    for (int i = 0; i < kernel.configs.count; ++i) {
+      configs.append(describe(kernel, i));
+      compiled |= kernel.code[i].launch != nullptr;
+    }
     result.append(py::dict("name"_a = kernel.name, "idea"_a = kernel.idea, "min_sm"_a = kernel.min_sm,
-                           "operands"_a = operands, "contiguous_operands"_a = kernel.access == Access::contiguous,
-                           "split_k"_a = kernel.split_k != SplitK::none,
-                           "instances"_a = instances, "compiled"_a = kernel.launch != nullptr));
+                           "unit"_a = name_of(kernel.unit), "maths"_a = maths,
+                           "contiguous_operands"_a = kernel.access == OperandAccess::contiguous,
+                           "split_k"_a = kernel.split_k != SplitK::none, "configs"_a = configs, "compiled"_a = compiled));
   }
   return result;
 }
 
-// Every instance's verdict, the planner's pick first, then in ladder order.
-py::list judge_all(int64_t m, int64_t n, int64_t k, const MatrixTuple& a, const MatrixTuple& b, const MatrixTuple& c,
-                   const MatrixTuple& d, float alpha, float beta, bool allow_tf32, int sm, int num_sms,
-                   int64_t smem_per_block) {
-  using namespace py::literals;
-  const Problem given{m, n, k, matrix(a), matrix(b), matrix(c), matrix(d), alpha, beta, allow_tf32}, p = canonical(given);
-  const Device device{0, sm, num_sms, smem_per_block};
-  const Instance* chosen = plan(p, device).instance;
+py::dict describe(const KnownGpu& gpu) {
+  return py::dict("fp32_tflops"_a = gpu.fp32_tflops, "mma_sync_tflops"_a = gpu.mma_sync_tflops,
+                  "wgmma_tflops"_a = gpu.wgmma_tflops, "dram_gb_per_s"_a = gpu.dram_gb_per_s);
+}
+
+// The peaks of a GPU by the driver's name for it; where the table has none, those that its SMs would have at 1.7 GHz, with 20 GB/s of
+// bandwidth for each.
+py::dict gpu_peaks(const std::string& name, int sm, int num_sms) {
+  const KnownGpu* known = find_gpu(name, sm, num_sms);
+  return describe(known ? *known : derived_gpu(sm, num_sms, 1.7, 20.0 * num_sms));
+}
+
+// Every candidate: the planner's pick first, then in ladder order.
+py::list list_candidates(int64_t m, int64_t n, int64_t k, const MatrixTuple& a, const MatrixTuple& b, const MatrixTuple& c,
+                         const MatrixTuple& d, float alpha, float beta, bool tf32, int sm, int num_sms, int64_t smem_per_block,
+                         double fp32_tflops, double mma_sync_tflops, double wgmma_tflops, double dram_gb_per_s) {
+  const GemmDesc desc{1, m, n, k, matrix(a), matrix(b), matrix(c), matrix(d), tf32 ? Precision::tf32 : Precision::ieee,
+                      {alpha, beta, {}}};
+  const PlanKey key = key_of(canonical(desc));
+  const DeviceSpec device{0, smem_per_block, {"", sm, num_sms, fp32_tflops, mma_sync_tflops, wgmma_tflops, dram_gb_per_s}};
+  const Candidate pick = plan(key, device);
   py::list result;
-  for (const Kernel& kernel : kernels())
-    for (int i = 0; i < kernel.num_instances; ++i) {
-      const Verdict v = judge(kernel, kernel.instances[i], p, device);
-      py::dict entry("kernel"_a = kernel.name, "index"_a = i, "instance"_a = describe(*v.instance),
-                     "transposed"_a = order_of(canonical(given.d, m, n)) == Order::col_major,
-                     "microseconds"_a = v.microseconds, "splits"_a = v.splits, "repack_a"_a = v.repack_a,
-                     "repack_b"_a = v.repack_b, "workspace_bytes"_a = workspace_of(p, v).size,
-                     "rejection"_a = v.rejection ? py::object(py::str(v.rejection)) : py::object(py::none()));
-      if (v.instance == chosen) result.insert(0, entry);
-      else result.append(entry);
-    }
+  for (const Candidate& x : candidates(key, device)) {
+    py::dict entry("kernel"_a = x.kernel->name, "index"_a = x.index(), "config"_a = describe(*x.kernel, x.index()),
+                   "math"_a = name_of(x.math), "exchanged"_a = x.exchanged, "microseconds"_a = x.microseconds,
+                   "k_slices"_a = x.k_slices, "repack_a"_a = x.repack_a, "repack_b"_a = x.repack_b,
+                   "workspace_bytes"_a = workspace_of(key, x).size,
+                   "reason"_a = x.reason ? py::object(py::str(x.reason)) : py::object(py::none()));
+    if (x.config == pick.config && x.math == pick.math) result.insert(0, entry);
+    else result.append(entry);
+  }
   return result;
 }
 
@@ -75,35 +98,43 @@ py::list judge_all(int64_t m, int64_t n, int64_t k, const MatrixTuple& a, const 
 }  // namespace tc
 
 PYBIND11_MODULE(_C, module) {
-  using namespace py::literals;
+  using namespace tc;
   module.doc() = "torch_addmm_tc's compiled part: importing it registers torch.ops.tc.*; its functions only describe.";
-  module.def("kernels", &tc::list_kernels);
+  module.def("kernels", &list_kernels);
   py::list activations;
-  for (const tc::NamedActivation& x : tc::kActivations) activations.append(x.name);
+  for (const NamedActivation& x : kActivations) activations.append(x.name);
   module.attr("activations") = activations;
   py::dict messages;
 #define TC_ADD_MESSAGE(name, text) messages[#name] = text;
   TC_MESSAGES(TC_ADD_MESSAGE)
 #undef TC_ADD_MESSAGE
   module.attr("messages") = messages;
-  module.def("judge", &tc::judge_all, py::kw_only(), py::arg("m"), py::arg("n"), py::arg("k"), py::arg("a"),
-             py::arg("b"), py::arg("c"), py::arg("d"), py::arg("alpha"), py::arg("beta"), py::arg("allow_tf32"),
-             py::arg("sm"), py::arg("num_sms"), py::arg("smem_per_block"));
-  module.def("overlap", [](const tc::MatrixTuple& x, int64_t x_rows, int64_t x_cols, const tc::MatrixTuple& y,
-                           int64_t y_rows, int64_t y_cols) {
-    return tc::overlap(tc::matrix(x), x_rows, x_cols, tc::matrix(y), y_rows, y_cols);
-  });
-  module.def("overlaps_itself", [](const tc::MatrixTuple& x, int64_t rows, int64_t cols) {
-    return tc::overlaps_itself(tc::matrix(x), rows, cols);
-  });
-  module.def("padded_offset", &tc::padded_offset, py::arg("line"), py::arg("col"), py::arg("pitch"));
-  module.def("swizzled_chunk", &tc::swizzled_chunk, py::arg("line"), py::arg("chunk"), py::arg("chunks"));
-  module.def("swizzled_offset", &tc::swizzled_offset, py::arg("line"), py::arg("col"), py::arg("extent"),
-             py::arg("bytes"));
-  module.attr("paddings") = py::dict("skew"_a = tc::kSkew, "pad_bytes"_a = tc::kPadBytes, "slab_pad"_a = tc::kSlabPad,
-                                     "row_pad"_a = tc::kRowPad);
+  module.def("gpu_peaks", &gpu_peaks, py::arg("name"), py::arg("sm"), py::arg("num_sms"));
+  module.def("candidates", &list_candidates, py::kw_only(), py::arg("m"), py::arg("n"), py::arg("k"), py::arg("a"), py::arg("b"),
+             py::arg("c"), py::arg("d"), py::arg("alpha"), py::arg("beta"), py::arg("tf32"), py::arg("sm"), py::arg("num_sms"),
+             py::arg("smem_per_block"), py::arg("fp32_tflops"), py::arg("mma_sync_tflops"), py::arg("wgmma_tflops"),
+             py::arg("dram_gb_per_s"));
+  module.def("overlap", [](const MatrixTuple& x, int64_t x_rows, int64_t x_cols, const MatrixTuple& y, int64_t y_rows,
+                           int64_t y_cols) { return overlap(matrix(x), x_rows, x_cols, matrix(y), y_rows, y_cols); });
+  module.def("overlaps_itself",
+             [](const MatrixTuple& x, int64_t rows, int64_t cols) { return overlaps_itself(matrix(x), rows, cols); });
+  module.def("padded_offset", &padded_offset, py::arg("line"), py::arg("col"), py::arg("pitch"));
+  module.def("swizzled_chunk", &swizzled_chunk, py::arg("line"), py::arg("chunk"), py::arg("chunks"));
+  module.def("swizzled_offset", &swizzled_offset, py::arg("line"), py::arg("col"), py::arg("extent"), py::arg("bytes"));
+  module.attr("paddings") =
+      py::dict("skew"_a = kSkew, "pad_bytes"_a = kPadBytes, "slab_pad"_a = kSlabPad, "row_pad"_a = kRowPad);
 #ifdef TC_WITH_CUDA
   module.attr("with_cuda") = true;
+  const auto spec_by = [](Status (*read)(int, DeviceSpec&)) {
+    return [read](int ordinal) {
+      DeviceSpec spec;
+      const Status status = read(ordinal, spec);
+      if (!status.ok()) throw std::runtime_error(std::string(status.call) + " failed");
+      return describe(spec.gpu);
+    };
+  };
+  module.def("device_peaks", spec_by(&read_device_spec), py::arg("ordinal"));
+  module.def("measure_device_peaks", spec_by(&measure_device_spec), py::arg("ordinal"));
 #else
   module.attr("with_cuda") = false;
 #endif

@@ -1,4 +1,4 @@
-// Every error text of the op, once: the compiled checks and Python's fakes (registration/fake.py, through _C.messages) use these.
+// Every error text of the ops, once. The compiled checks use them, and Python's fakes through _C.messages (registration/fake.py).
 // {} stands for a value. Where torch.addmm has words for an error, these are they.
 #pragma once
 

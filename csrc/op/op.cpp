@@ -19,18 +19,9 @@ std::optional<TensorMeta> optional_meta(const char* name, const OwnedTensor& x) 
   return TensorMeta(name, x.get());
 }
 
-// p.d's memory is that of `out`, which has p's shape.
-void set_result(Problem& p, AtenTensorHandle out) {
-  int64_t* strides;
-  require(aoti_torch_get_data_ptr(out, &p.d.data), "reading an address");
-  require(aoti_torch_get_strides(out, &strides), "reading strides");
-  p.d.row = strides[0];
-  p.d.col = strides[1];
-}
-
-void run(const TensorMeta& mat1, const TensorMeta& mat2, const Problem& given, std::string_view kernel) {
+void run(const TensorMeta& mat1, const TensorMeta& mat2, const GemmDesc& given, std::string_view kernel) {
   if (given.m == 0 || given.n == 0) return;
-  const Problem p = without_unread(given);
+  const GemmDesc p = without_unread(given);
   if (mat1.is_cpu()) {
     check(kernel.empty(), message::kernel_on_cpu, kernel);
     run_cpu(mat1, mat2, p);
@@ -51,9 +42,9 @@ void addmm(StableIValue* stack, uint64_t, uint64_t) {
   const std::optional<TensorMeta> self = optional_meta("self", owned_self);
   const TensorMeta mat1("mat1", owned_mat1.get()), mat2("mat2", owned_mat2.get());
   const ScalarType dtype = out_dtype ? scalar_type(abi::to<int32_t>(*out_dtype)) : mat1.dtype;
-  Problem p = checked_problem(self ? &*self : nullptr, mat1, mat2, dtype, options);
+  GemmDesc p = describe(self ? &*self : nullptr, mat1, mat2, dtype, options);
   OwnedTensor out = empty(p.m, p.n, dtype, mat1);
-  set_result(p, out.get());
+  p.d = {address(out.get()), p.n, 1, p.d.dtype};
   run(mat1, mat2, p, {});
   stack[0] = abi::from(out.release());
 }
@@ -69,7 +60,7 @@ void addmm_out(StableIValue* stack, uint64_t, uint64_t) {
   const std::optional<TensorMeta> self = optional_meta("self", owned_self);
   const TensorMeta mat1("mat1", owned_mat1.get()), mat2("mat2", owned_mat2.get()), out("out", owned_out.get());
   check_out_dtype(out, mat1);
-  Problem p = checked_problem(self ? &*self : nullptr, mat1, mat2, out.dtype, options);
+  GemmDesc p = describe(self ? &*self : nullptr, mat1, mat2, out.dtype, options);
   check_out(out, mat1);
   const bool has_shape = out.sizes.size() == 2 && out.sizes[0] == p.m && out.sizes[1] == p.n;
   if (!has_shape) {
@@ -78,7 +69,9 @@ void addmm_out(StableIValue* stack, uint64_t, uint64_t) {
       if (x) check(!same_storage(out, *x), message::out_shares_storage, out.sizes, x->name, p.m, p.n);
     resize(out.handle, p.m, p.n);
   }
-  set_result(p, out.handle);
+  int64_t* strides;  // anew: a resized tensor has others
+  require(aoti_torch_get_strides(out.handle, &strides), "reading strides");
+  p.d = {address(out.handle), strides[0], strides[1], p.d.dtype};
   check_overlap(p);
   run(mat1, mat2, p, kernel.view());
 }
@@ -101,7 +94,7 @@ void refuse_backend(StableIValue* stack, uint64_t num_arguments, uint64_t num_ou
 }  // namespace
 
 #ifndef TC_WITH_CUDA
-void run_cuda(const Problem&, int32_t, const std::string&) { fail(message::no_cuda_kernels, {}); }
+void run_cuda(const GemmDesc&, int32_t, const std::string&) { fail(message::no_cuda_kernels, {}); }
 #endif
 
 STABLE_TORCH_LIBRARY(tc, library) {

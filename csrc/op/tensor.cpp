@@ -105,7 +105,8 @@ TensorMeta::TensorMeta(const char* name, AtenTensorHandle handle) : name(name), 
   require(aoti_torch_get_sizes(handle, &size), "reading a shape");
   require(aoti_torch_get_strides(handle, &stride), "reading strides");
   require(aoti_torch_get_device_type(handle, &device_type), "reading a device");
-  require(aoti_torch_get_device_index(handle, &device_index), "reading a device");
+  device_index = 0;  // there is one CPU
+  if (device_type != kCpu) require(aoti_torch_get_device_index(handle, &device_index), "reading a device");
   sizes = Sizes(size, rank);
   strides = Sizes(stride, rank);
 }
@@ -114,9 +115,9 @@ bool TensorMeta::is_cpu() const { return device_type == kCpu; }
 bool TensorMeta::is_cuda() const { return device_type == kCuda; }
 std::string TensorMeta::device() const { return device_name(device_type, device_index); }
 
-void* TensorMeta::data() const {
+void* address(AtenTensorHandle x) {
   void* data;
-  require(aoti_torch_get_data_ptr(handle, &data), "reading an address");
+  require(aoti_torch_get_data_ptr(x, &data), "reading an address");
   return data;
 }
 
@@ -160,8 +161,8 @@ bool autograd_would_record(AtenTensorHandle x) {
   return !abi::to<bool>(stack[0]);
 }
 
-// No accessor of the stable ABI tells which storage a tensor has. Two empty views at their storages' beginnings are set to the same
-// storage, or they are not.
+// The stable ABI tells of no tensor which storage it has. aten::is_set_to compares storages, and shapes and offsets beside: it is
+// asked about two empty views, each at its storage's beginning.
 bool same_storage(const TensorMeta& x, const TensorMeta& y) {
   const auto empty_view = [](const TensorMeta& of) {
     std::array<StableIValue, 4> stack{abi::from(new_reference(of.handle)), abi::from(std::vector<int64_t>{0}),

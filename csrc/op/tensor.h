@@ -1,5 +1,5 @@
-// Tensors and strings as they cross the stable ABI, and a tensor's metadata, read once. An eager call spends its host time here:
-// handles are used as they come, because torch::stable::Tensor and std::string allocate for each argument.
+// Tensors and strings as they cross the stable ABI, and a tensor's metadata, read once. Much of an eager call's host time is spent
+// here. Handles are used as they come, because torch::stable::Tensor and std::string allocate memory for each argument.
 #pragma once
 
 #include "abi.h"
@@ -86,6 +86,8 @@ inline std::optional<StableIValue> take_optional(StableIValue value) {
 
 // ---- metadata ----
 
+void* address(AtenTensorHandle x);  // of its first element
+
 ScalarType scalar_type(int32_t code);  // of a dtype code of the shims; Undefined for those that the stable ABI does not know
 int32_t dtype_code(ScalarType dtype);  // float16, bfloat16 or float32
 
@@ -105,12 +107,12 @@ struct TensorMeta {
   bool is_cpu() const;
   bool is_cuda() const;
   std::string device() const;          // "cuda:0"
-  void* data() const;
+  void* data() const { return address(handle); }
   torch::stable::Tensor tensor() const;  // a new reference to the tensor
 };
 
-// Throws where `x` is None, its layout is not strided or its device is neither the CPU nor CUDA. The dispatcher sends such tensors
-// to kernels of their own, so that the kernels of the CPU and CUDA need not ask.
+// Throws where `x` is None, its layout is not strided or its device is neither the CPU nor CUDA. The kernels of the CPU and CUDA
+// need not ask: the dispatcher sends calls with such tensors to refuse_backend (op.cpp).
 void check_backend(const char* name, AtenTensorHandle x);
 
 DType dtype_of(const TensorMeta& x);

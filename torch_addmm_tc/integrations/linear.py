@@ -82,18 +82,20 @@ def _swapped(kind):
     return None
 
 
-def swap_linears(model: nn.Module, filter=None) -> nn.Module:
-    """Turns a model's linear layers into this package's, in place: parameters, hooks and names stay as they are.
+def swap_linears(model: nn.Module, filter_fn=None) -> nn.Module:
+    """Turn a model's linear layers into this package's, in place. Parameters, hooks and names stay as they are.
 
     Args:
-        model: any module; every nn.Linear in it (not its subclasses, which do more) and every Conv1D of transformers.
-        filter: filter(name, module) -> bool, which of them; all by default.
+        model: any module. Its nn.Linear layers are turned, and the Conv1D layers of transformers. Subclasses of either are left,
+            because they may do more.
+        filter_fn: filter_fn(module, fqn) -> bool tells which of these layers to turn; fqn is the module's name in the model
+            ("encoder.0.up"). None turns all.
 
     Returns:
         The model.
     """
-    for name, module in model.named_modules():
+    for fqn, module in model.named_modules():
         kind = _swapped(type(module))
-        if kind and (filter is None or filter(name, module)):
+        if kind and (filter_fn is None or filter_fn(module, fqn)):
             module.__class__ = kind
     return model

@@ -1,32 +1,37 @@
 """DTensor: how the ops' arguments may be sharded over GPUs, so that tensor-parallel models run on them.
 
-Importing this module registers the rules with torch.distributed.tensor; Linear does so when it first meets a DTensor.
+Importing this module registers the rules with torch.distributed.tensor, which is slow to import. Linear imports it when it first
+meets a DTensor; calls of the ops on DTensors of your own need the import.
 """
 
 import torch
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
-from torch.distributed.tensor.experimental import register_sharding
+from torch.distributed.tensor._op_schema import OpStrategy, RuntimeSchemaInfo
+from torch.distributed.tensor._ops.utils import expand_to_full_mesh_op_strategy
 
-TC = torch.ops.tc
+from torch_addmm_tc.registration.table import OPS
 
 
 def linear(x, weight, bias, product):
-    """A layer as ColwiseParallel and RowwiseParallel lay it out, each process on its own part of it: one wrapped result where
-    DTensor would wrap that of every view and product.
+    """Compute a layer as ColwiseParallel and RowwiseParallel lay it out, each process on its own part.
+
+    One result is wrapped. DTensor itself would wrap the result of every view and product.
 
     Args:
-        x: (.., K) and weight: (N, K), bias: (N) or None, DTensors.
-        product: product(x, weight.t(), bias) of plain tensors, or None where the op does not take them.
+        x: (..., K), a DTensor.
+        weight: (N, K), a DTensor.
+        bias: (N), a DTensor, or None.
+        product: product(x, weight.t(), bias) computes plain tensors, and returns None where the op does not take them.
 
     Returns:
-        A DTensor, (.., N), or None for other layouts and where product says so.
+        A DTensor, (..., N). None for other layouts, and where product returns None.
     """
     mesh = weight.device_mesh
     others = (x,) if bias is None else (x, bias)
     if mesh.ndim != 1 or not all(isinstance(t, DTensor) and t.device_mesh == mesh for t in others):
         return None
     place = mesh.get_coordinate()  # None in a process that the mesh leaves out
-    # Wrong sizes are DTensor's to refuse, in every process: of the local ones only some may be wrong.
+    # DTensor refuses wrong sizes in every process. Of the local sizes only some may be wrong.
     if not place or x.shape[-1] != weight.shape[1] or (bias is not None and bias.shape != weight.shape[:1]):
         return None
     (of_x,), (of_weight,), last = x.placements, weight.placements, x.dim() - 1
@@ -46,69 +51,56 @@ def linear(x, weight, bias, product):
     return DTensor.from_local(local, mesh, (of_result,), run_check=False, shape=shape, stride=stride)
 
 
-def _of_product(self):
-    """Acceptable (placement of the result, those of self, mat1 and mat2), for one dimension of a device mesh.
+def _placements(call) -> list[dict]:
+    """Return the acceptable placements on one dimension of a device mesh: {argument's name, or "result": placement}.
 
-    self: has a shape and broadcasts to the result, (M, N); None for the plain product.
+    `call` holds objects with the shapes of the arguments. A partial sum does not pass an activation, because the activation of a
+    sum is not the sum of its parts' activations.
     """
+    name_a, name_b = call.op.operands
+    addend, rank, rules = call.role("addend"), call.op.rank, []
 
-    def addend(dim):  # where the result is sharded along `dim`
-        if self is None:
-            return None
-        own = dim - 2 + len(self.shape)  # its dimension that lies along the result's
-        return Shard(own) if own >= 0 and self.shape[own] > 1 else Replicate()
+    def rule(of_result, of_addend, of_a, of_b):
+        placements = {"result": of_result, name_a: of_a, name_b: of_b}
+        if addend is not None:
+            placements[call.op.addend] = of_addend
+        rules.append(placements)
 
-    whole, part = (None, None) if self is None else (Replicate(), Partial())
-    return [
-        (Replicate(), whole, Replicate(), Replicate()),
-        (Shard(0), addend(0), Shard(0), Replicate()),  # rows
-        (Shard(1), addend(1), Replicate(), Shard(1)),  # columns
-        (Partial(), part, Shard(1), Shard(0)),  # parts of K
-        (Partial(), part, Partial(), Replicate()),
-        (Partial(), part, Replicate(), Partial()),
-    ]
+    def shard(dim, of_a, of_b):  # of the result
+        own = dim - rank + len(addend.shape) if addend is not None else -1  # the addend's dimension that broadcasts along it
+        rule(Shard(dim), Shard(own) if own >= 0 and addend.shape[own] > 1 else Replicate(), of_a, of_b)
 
-
-def _of_activation(self):
-    """Without partial results: the activation of a sum is not the sum of its parts' activations."""
-    return [placements for placements in _of_product(self) if not placements[0].is_partial()]
-
-
-@register_sharding(TC.addmm_activation.default)
-def _addmm_activation(self, mat1, mat2, *, activation, beta=1, alpha=1, allow_tf32=False):
-    return [([d], [c, a, b]) for d, c, a, b in _of_activation(self)]
+    m, n = rank - 2, rank - 1
+    rule(Replicate(), Replicate(), Replicate(), Replicate())
+    for batch in range(rank - 2):
+        shard(batch, Shard(batch), Shard(batch))
+    shard(m, Shard(m), Replicate())
+    shard(n, Replicate(), Shard(n))
+    if not call.activated:
+        rule(Partial(), Partial(), Shard(rank - 1), Shard(rank - 2))  # parts of K
+        rule(Partial(), Partial(), Partial(), Replicate())
+        rule(Partial(), Partial(), Replicate(), Partial())
+    return rules
 
 
-@register_sharding(TC.addmm_activation.dtype)
-def _addmm_activation_dtype(self, mat1, mat2, out_dtype, *, activation, beta=1, alpha=1, allow_tf32=False):
-    return [([d], [c, a, b, None]) for d, c, a, b in _of_activation(self)]
+def _register(op):
+    # torch.distributed.tensor.experimental.register_sharding would do, but caches a decision by its integer arguments alone: one
+    # taken without an activation would hold for a call with one. In torch 2.11 it also asks the first argument for the mesh, and
+    # self may be None.
+    def strategy(schema):
+        spec = lambda x: x.strategies[0].output_spec if isinstance(x, OpStrategy) else x  # noqa: E731
+        args, kwargs = [spec(x) for x in schema.args_schema], {name: spec(x) for name, x in schema.kwargs_schema.items()}
+        call = op.bind(args, kwargs)
+        mesh = call.operands[0].mesh
+        passed = [*op.arguments[: len(args)], *kwargs]
+        rules = [[rule["result"], *(rule.get(name) for name in passed)] for rule in _placements(call)]
+        return expand_to_full_mesh_op_strategy(mesh, schema, rules)
+
+    decisive = [op.activation] if op.activation else None  # of the keywords, the one that placements depend on
+    propagator = DTensor._op_dispatcher.sharding_propagator
+    propagator.register_op_strategy(op.overload, strategy, RuntimeSchemaInfo(static_kwargkey=decisive, needs_pytree=True))
 
 
-@register_sharding(TC.mm_activation.default)
-def _mm_activation(mat1, mat2, *, activation, allow_tf32=False):
-    return [([d], [a, b]) for d, _, a, b in _of_activation(None)]
-
-
-@register_sharding(TC.mm_activation.dtype)
-def _mm_activation_dtype(mat1, mat2, out_dtype, *, activation, allow_tf32=False):
-    return [([d], [a, b, None]) for d, _, a, b in _of_activation(None)]
-
-
-@register_sharding(TC.addmm.default)
-def _addmm(self, mat1, mat2, *, beta=1, alpha=1, allow_tf32=False):
-    return [([d], [c, a, b]) for d, c, a, b in _of_product(self)]
-
-
-@register_sharding(TC.addmm.dtype)
-def _addmm_dtype(self, mat1, mat2, out_dtype, *, beta=1, alpha=1, allow_tf32=False):
-    return [([d], [c, a, b, None]) for d, c, a, b in _of_product(self)]
-
-
-@register_sharding(TC.mm.default)
-def _mm(mat1, mat2, *, allow_tf32=False):
-    return [([d], [a, b]) for d, _, a, b in _of_product(None)]
-
-
-@register_sharding(TC.mm.dtype)
-def _mm_dtype(mat1, mat2, out_dtype, *, allow_tf32=False):
-    return [([d], [a, b, None]) for d, _, a, b in _of_product(None)]
+for _op in OPS:
+    if _op.out is None:
+        _register(_op)

@@ -179,17 +179,17 @@ def verdicts(chosen: Plan):
     """A line per candidate: the pick, then why each of the others lost."""
     best = chosen.candidates[0]
     for candidate in chosen.candidates:
-        lost = chosen.kernel and candidate is not best and not candidate.rejection
+        lost = chosen.kernel and candidate is not best and not candidate.reason
         slower = f", {candidate.microseconds / best.microseconds:.2f}x the pick's time" if lost else ""
         yield f"{'->' if chosen.kernel and candidate is best else '  '} {candidate}{slower}"
 
 
 def facts(problem: Problem, best: Candidate, gpu: Gpu):
     """What the picked instance makes of the problem, a line each."""
-    instance, work = best.instance, problem.work
-    grid, fit = Waves.of(problem.m, problem.n, instance, gpu, best.splits), Occupancy.of(instance, gpu)
-    tiles = f"{grid.shares // best.splits} of {instance['tile_m']}x{instance['tile_n']}"
-    tiles += f", each in {best.splits} shares of K" if best.splits > 1 else ""
+    instance, work = best.config, problem.work
+    grid, fit = Waves.of(problem.m, problem.n, instance, gpu, best.k_slices), Occupancy.of(instance, gpu)
+    tiles = f"{grid.shares // best.k_slices} of {instance['tile_m']}x{instance['tile_n']}"
+    tiles += f", each in {best.k_slices} shares of K" if best.k_slices > 1 else ""
     allowed = ", ".join(f"{what} {blocks}" for what, blocks in fit.limits.items())
     yield "tiles", f"{tiles}, on a grid of {grid.blocks} x {instance['threads']} threads"
     yield "waves", f"{grid.count} of {grid.slots}; the last has {grid.last}, {grid.last / grid.slots:.1%}"
