@@ -131,7 +131,7 @@ def test_occupancy_by_hand():
     assert fit.blocks == 2 and fit.limiting == "registers"
     fit = Occupancy.of(INSTANCE | {"blocks_per_sm": 1, "smem_bytes": 160 * 1024}, H200)
     assert fit.registers == 255 and fit.blocks == 1 and fit.limiting == "registers and shared memory"
-    assert Occupancy.of(INSTANCE, tc.Gpu(86, 28, 99 * 1024, 100 * 1024, 1536)).limiting == "shared memory"
+    assert Occupancy.of(INSTANCE, tc.Gpu(86, 28, 99 * 1024, smem_per_sm=100 * 1024, threads_per_sm=1536)).limiting == "shared memory"
 
 
 def test_waves_by_hand():

@@ -44,7 +44,7 @@ void addmm(StableIValue* stack, uint64_t, uint64_t) {
   const ScalarType dtype = out_dtype ? scalar_type(abi::to<int32_t>(*out_dtype)) : mat1.dtype;
   GemmDesc p = describe(self ? &*self : nullptr, mat1, mat2, dtype, options);
   OwnedTensor out = empty(p.m, p.n, dtype, mat1);
-  p.d = {address(out.get()), p.n, 1, p.d.dtype};
+  p.d = {address(out.get()), p.n, 1, 0, p.d.dtype};
   run(mat1, mat2, p, {});
   stack[0] = abi::from(out.release());
 }
@@ -71,7 +71,7 @@ void addmm_out(StableIValue* stack, uint64_t, uint64_t) {
   }
   int64_t* strides;  // anew: a resized tensor has others
   require(aoti_torch_get_strides(out.handle, &strides), "reading strides");
-  p.d = {address(out.handle), strides[0], strides[1], p.d.dtype};
+  p.d = {address(out.handle), strides[0], strides[1], 0, p.d.dtype};
   check_overlap(p);
   run(mat1, mat2, p, kernel.view());
 }
