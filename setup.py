@@ -177,6 +177,11 @@ class Object:
         return self.name + which + (f" ({', '.join(self.targets)})" if self.targets else "")
 
 
+def op_folder(torch, cuda):
+    """The folder of what depends on torch and Python: the op's objects, the module and the manifest of the kernels' objects."""
+    return BUILD / f"{'cuda' if cuda else 'cpu'}-torch-{torch.__version__}-{sys.implementation.cache_tag}"
+
+
 class Builder:
     """What this environment builds: the objects, the link command, and the files that ninja and the tests read."""
 
@@ -201,9 +206,8 @@ class Builder:
         self.includes = [folder / "include", folder / "include/torch/csrc/api/include", sysconfig.get_path("include")]
         if self.cuda:
             self.includes.append(self.toolkit / "include")
-        kind = "cuda" if self.cuda else "cpu"
-        self.plain_folder = BUILD / kind
-        self.op_folder = BUILD / f"{kind}-torch-{torch.__version__}-{sys.implementation.cache_tag}"
+        self.plain_folder = BUILD / ("cuda" if self.cuda else "cpu")
+        self.op_folder = op_folder(torch, self.cuda)
         self.module = self.op_folder / "_C.so"
         self.manifest = self.op_folder / "manifest.json"
         self.objects = [*self.kernel_objects(), *self.plain_objects()]
