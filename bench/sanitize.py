@@ -3,9 +3,9 @@
     compute-sanitizer --tool memcheck python -m bench.sanitize        (or racecheck, synccheck, initcheck)
     ... python -m bench.sanitize --grid [--kernel NAME] [--part I/N]   the tests' whole case grid instead
 
-Every tensor and every workspace is an allocation of its own and ends with its last element, so that memcheck sees an access past
-the end. Inputs are made and results are checked on the CPU, so that the tool's time goes into this package's kernels alone. Exits
-with 1 if a result is outside its error bound.
+Every tensor and every workspace is an allocation of its own that ends with its last element, so that memcheck sees an access
+past the end. Inputs are made and results are checked on the CPU, so that the tool's time goes into this package's kernels alone.
+Exits with 1 if a result is outside its error bound.
 """
 
 import argparse

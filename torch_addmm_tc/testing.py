@@ -236,8 +236,10 @@ def kernel_grid(kernel: dict) -> list[Case]:
 
 
 def sample(cases: list[Case], seed: int | str) -> list[Case]:
-    """Cases in random order, each of which has something that those before it lack: a size, a layout, a scalar, a combination of
-    dtypes. Together they have everything that `cases` have, and `seed` alone decides which they are."""
+    """Some of `cases`, in random order, that together have every size, layout, scalar and combination of dtypes of them all.
+
+    `seed` alone decides which they are: each brings something that those before it lack.
+    """
     shuffled = list(cases)
     random.Random(seed).shuffle(shuffled)
     chosen, seen = [], set()
@@ -252,7 +254,7 @@ def sample(cases: list[Case], seed: int | str) -> list[Case]:
 
 
 def runnable_configs() -> dict[str, list[str]]:
-    """{a kernel's name: "NAME/INDEX" of each of its configurations that this build runs on the current GPU}, in ladder order."""
+    """{a kernel's name: "NAME/INDEX" of each configuration that this build runs on the current GPU}, in ladder order."""
     x = torch.empty(256, 256, dtype=torch.float16, device="meta")
     runnable = {candidate.name for candidate in plan(x, x, x).candidates if candidate.reason is None}
     names = {kernel["name"]: range(len(kernel["configs"])) for kernel in _C.kernels()}
