@@ -76,7 +76,7 @@ def measure(problem, *, kernel, peaks, seconds, regret=False, rival=None) -> Row
 
     def by_name(args, name):
         out = torch.empty(m, n, dtype=out_dtype, device="cuda")
-        torch.ops.tc.addmm_by_kernel_out(*args, **scalars, allow_tf32=tf32, kernel=name, out=out)
+        torch.ops.tc.addmm_out(*args, **scalars, precision="tf32" if tf32 else "ieee", kernel_name=name, out=out)
         return out
 
     def ours(args):
@@ -90,7 +90,7 @@ def measure(problem, *, kernel, peaks, seconds, regret=False, rival=None) -> Row
         "mm": [lambda args=args: torch.mm(args[1], args[2], **wide) for args in sets],
     }
     plan = tc.plan(*sets[0], **scalars, **wide)
-    likely = sorted((x for x in plan.candidates if not x.rejection), key=lambda x: x.microseconds)
+    likely = sorted((x for x in plan.candidates if not x.reason), key=lambda x: x.microseconds)
     near = [x.name for x in likely[:NEAR]]
     if regret:
         contenders |= {name: [lambda args=args, name=name: by_name(args, name) for args in sets] for name in near}

@@ -1,4 +1,4 @@
-"""`python -m torch_addmm_tc explain`: which kernel the planner picks for a problem, why, and what bounds its speed."""
+"""`python -m torch_addmm_tc explain`: the kernel that the planner picks for a problem, why, and what bounds its speed."""
 
 import argparse
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ import torch
 
 from torch_addmm_tc.tools.planning import H200, Candidate, Gpu, Plan, plan
 
-# An H200's limits: the most that was measured on one of each tensor-core instruction alone and of a copy (bench/ceilings.cu
-# measures them again), and fp32 on CUDA cores by NVIDIA's data sheet.
+# An H200's limits in FLOP/s and bytes/s. bench/ceilings.cu measured those of the tensor cores and of a copy. That of fp32 on CUDA
+# cores is from NVIDIA's data sheet.
 WGMMA, MMA, FP32 = ("wgmma", 890e12), ("mma.sync", 620e12), ("fp32", 67e12)
 BYTES_PER_SECOND = 4.2e12
 
@@ -19,22 +19,24 @@ LARGEST = 2**30  # keeps byte counts within 64 bits
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How many blocks of a kernel instance an SM holds, as far as each resource allows.
+    """How many blocks of a configuration an SM holds, as far as each resource allows. Static shared memory is not counted.
 
-    `registers` per thread are the most that the instance's launch bounds allow; static shared memory is not counted.
+    Attributes:
+        registers: per thread, the most that the configuration's launch bounds allow.
+        limits: {resource: blocks that it allows}.
     """
 
     registers: int
     limits: dict[str, int]
 
     @staticmethod
-    def of(instance: dict, gpu: Gpu) -> "Occupancy":
-        threads = instance["threads"]
-        registers = min(255, REGISTERS_PER_SM // (threads * instance["blocks_per_sm"]) // 8 * 8)
+    def of(config: dict, gpu: Gpu) -> "Occupancy":
+        threads = config["threads"]
+        registers = min(255, REGISTERS_PER_SM // (threads * config["blocks_per_sm"]) // 8 * 8)
         limits = {
             "threads": gpu.threads_per_sm // threads,
             "registers": REGISTERS_PER_SM // (threads * registers),
-            "shared memory": gpu.smem_per_sm // (instance["smem_bytes"] + RESERVED_SMEM),
+            "shared memory": gpu.smem_per_sm // (config["smem_bytes"] + RESERVED_SMEM),
         }
         return Occupancy(registers, limits)
 
@@ -53,33 +55,38 @@ def ceil_div(a: int, b: int) -> int:
 
 @dataclass(frozen=True)
 class Waves:
-    """`shares`, tiles or parts of a split K of each, computed by a persistent grid (csrc/tile/launch.h) of `blocks`, of which
-    the GPU holds up to `slots` at once."""
+    """How a persistent grid (csrc/tile/launch.h) works through a problem.
 
-    shares: int
+    Attributes:
+        work_tiles: tiles of D, times K slices where K is split.
+        blocks: of the grid.
+        slots: blocks that the GPU holds at once.
+    """
+
+    work_tiles: int
     blocks: int
     slots: int
 
     @staticmethod
-    def of(m: int, n: int, instance: dict, gpu: Gpu, splits: int = 1) -> "Waves":
-        shares = ceil_div(m, instance["tile_m"]) * ceil_div(n, instance["tile_n"]) * splits
-        per_sm = instance["blocks_per_sm"]
-        resident = min(per_sm, Occupancy.of(instance, gpu).blocks)
-        return Waves(shares, min(shares, gpu.num_sms * per_sm), gpu.num_sms * resident)
+    def of(m: int, n: int, config: dict, gpu: Gpu, k_slices: int = 1) -> "Waves":
+        work_tiles = ceil_div(m, config["tile_m"]) * ceil_div(n, config["tile_n"]) * k_slices
+        per_sm = config["blocks_per_sm"]
+        resident = min(per_sm, Occupancy.of(config, gpu).blocks)
+        return Waves(work_tiles, min(work_tiles, gpu.num_sms * per_sm), gpu.num_sms * resident)
 
     @property
     def count(self) -> int:
-        return ceil_div(self.shares, self.slots)
+        return ceil_div(self.work_tiles, self.slots)
 
     @property
     def last(self) -> int:
-        """Shares in the last wave."""
-        return self.shares - (self.count - 1) * self.slots
+        """Work tiles in the last wave."""
+        return self.work_tiles - (self.count - 1) * self.slots
 
 
 @dataclass(frozen=True)
 class Work:
-    """What the problem itself asks for: FLOPs, and the bytes of A, B, C and D, each moved once."""
+    """What the problem itself needs: FLOPs, and the bytes of A, B, C and D, each moved once."""
 
     flops: int
     bytes: int
@@ -165,41 +172,41 @@ def run(options) -> int:
         print("nothing to compute: K = 0, so the result is " + ("zeros" if problem.c == "none" else "beta * C"))
         return 0
     chosen = problem.plan(gpu)
-    print("\n".join(verdicts(chosen)))
+    print("\n".join(outcomes(chosen)))
     if chosen.kernel is None:
         print("\nno kernel runs this on this GPU")
         return 1
     print()
-    for name, fact in facts(problem, chosen.candidates[0], gpu):
+    for name, fact in facts(problem, chosen.pick, gpu):
         print(f"{name:<12}{fact}")
     return 0
 
 
-def verdicts(chosen: Plan):
-    """A line per candidate: the pick, then why each of the others lost."""
-    best = chosen.candidates[0]
+def outcomes(chosen: Plan):
+    """Yield a line per candidate: the pick, then why each of the others lost."""
+    pick = chosen.pick
     for candidate in chosen.candidates:
-        lost = chosen.kernel and candidate is not best and not candidate.rejection
-        slower = f", {candidate.microseconds / best.microseconds:.2f}x the pick's time" if lost else ""
-        yield f"{'->' if chosen.kernel and candidate is best else '  '} {candidate}{slower}"
+        lost = pick and candidate is not pick and not candidate.reason
+        slower = f", {candidate.microseconds / pick.microseconds:.2f}x the pick's time" if lost else ""
+        yield f"{'->' if candidate is pick else '  '} {candidate}{slower}"
 
 
-def facts(problem: Problem, best: Candidate, gpu: Gpu):
-    """What the picked instance makes of the problem, a line each."""
-    instance, work = best.instance, problem.work
-    grid, fit = Waves.of(problem.m, problem.n, instance, gpu, best.splits), Occupancy.of(instance, gpu)
-    tiles = f"{grid.shares // best.splits} of {instance['tile_m']}x{instance['tile_n']}"
-    tiles += f", each in {best.splits} shares of K" if best.splits > 1 else ""
+def facts(problem: Problem, pick: Candidate, gpu: Gpu):
+    """Yield what the picked configuration makes of the problem, as pairs of a name and a fact."""
+    config, work = pick.config, problem.work
+    grid, fit = Waves.of(problem.m, problem.n, config, gpu, pick.k_slices), Occupancy.of(config, gpu)
+    tiles = f"{grid.work_tiles // pick.k_slices} of {config['tile_m']}x{config['tile_n']}"
+    tiles += f", each in {pick.k_slices} K slices" if pick.k_slices > 1 else ""
     allowed = ", ".join(f"{what} {blocks}" for what, blocks in fit.limits.items())
-    yield "tiles", f"{tiles}, on a grid of {grid.blocks} x {instance['threads']} threads"
+    yield "tiles", f"{tiles}, on a grid of {grid.blocks} x {config['threads']} threads"
     yield "waves", f"{grid.count} of {grid.slots}; the last has {grid.last}, {grid.last / grid.slots:.1%}"
     yield "per SM", f"{fit.blocks} blocks, limited by {fit.limiting} (each allows: {allowed})"
-    yield "per block", f"at most {fit.registers} registers per thread, {instance['smem_bytes']} bytes of dynamic shared memory"
+    yield "per block", f"at most {fit.registers} registers per thread, {config['smem_bytes']} bytes of dynamic shared memory"
     gigaflops, megabytes, intensity = work.flops / 1e9, work.bytes / 1e6, work.flops / work.bytes
     yield "work", f"{gigaflops:.4g} GFLOP, {megabytes:.4g} MB if each matrix moves once: {intensity:.4g} FLOP/byte"
-    unit, rate = {"simt": FP32, "wgmma_tma": WGMMA, "wgmma_cluster": WGMMA}.get(best.kernel, MMA)
+    unit, rate = {"simt": FP32, "wgmma_tma": WGMMA, "wgmma_cluster": WGMMA}.get(pick.kernel, MMA)
     arithmetic_us = work.flops / rate * 1e6
     yield "arithmetic", f"{arithmetic_us:.4g} us at an H200's {rate / 1e12:.0f} TFLOP/s of {unit}"
     yield "memory", f"{work.memory_us:.4g} us at an H200's {BYTES_PER_SECOND / 1e12:.1f} TB/s"
     limit, bound = max((arithmetic_us, "arithmetic"), (work.memory_us, "memory"))
-    yield "predicted", f"{best.microseconds:.4g} us; the higher limit, {bound}, is {limit / best.microseconds:.1%} of it"
+    yield "predicted", f"{pick.microseconds:.4g} us; the higher limit, {bound}, is {limit / pick.microseconds:.1%} of it"
