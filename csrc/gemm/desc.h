@@ -21,8 +21,7 @@ enum class Math : uint8_t {
 
 constexpr Math kMaths[] = {Math::f16, Math::bf16, Math::tf32, Math::f32_simt};
 
-// The precision that the caller asks for with fp32 operands, in torch.backends' words. The planner chooses a math that keeps
-// it.
+// The precision that the caller asks for, in torch.backends' words. This limits the maths that the planner may choose for fp32.
 enum class Precision : uint8_t { ieee, tf32 };
 
 #if defined(__CUDACC__)

@@ -45,8 +45,7 @@ struct DeviceSpec {
 // The kernels' rates and the cost model's constants were measured on this GPU. Its 620 TFLOP/s of mma.sync were measured too.
 inline constexpr KnownGpu kH200 = {"H200", 90, 132, 66.9, 620, 989.4, 4800};
 
-// The table's entry for the GPU that the driver reports, or null. The longest matching name wins: an "H200 NVL" is not an
-// "H200".
+// The table's entry for the driver's GPU, or null. The longest matching name wins: an "NVIDIA H200 NVL" is not an H200.
 const KnownGpu* find_gpu(const std::string& driver_name, int sm, int num_sms);
 
 // Derives the peaks of a GPU outside the table from the rates of its generation's SM. The bandwidth is as given.

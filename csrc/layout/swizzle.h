@@ -1,5 +1,4 @@
-// Index functions of tiles in shared memory. The kernels, the host and, through op/introspect.cpp, the bank analyser share
-// them.
+// Index functions of tiles in shared memory, for the kernels, the host and (through op/introspect.cpp) the bank analyser.
 #pragma once
 
 #ifdef __CUDACC__

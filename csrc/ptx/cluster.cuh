@@ -1,5 +1,4 @@
-// Cluster instructions, one wrapper each (sm_90). The blocks of a cluster run at the same time and can read each other's shared
-// memory.
+// Cluster instructions, one wrapper each (sm_90). Blocks of a cluster run at the same time and read each other's shared memory.
 #pragma once
 
 #include <cstdint>

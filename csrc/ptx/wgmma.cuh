@@ -8,7 +8,7 @@
 
 namespace tc {
 
-// Required before a warpgroup's first wgmma, and again after other accesses to the accumulators.
+// A warpgroup needs this fence before its first wgmma, and after its other accesses to the accumulators.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
