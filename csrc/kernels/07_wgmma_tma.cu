@@ -37,7 +37,8 @@ namespace {
 // own (bench/results/h200-tried.md, "Where a tile's time goes").
 template <int I, Math MATH, typename D, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) void wgmma_tma(
-    const GemmDesc p, const Schedule schedule, const __grid_constant__ TmaOperands operands, const __grid_constant__ TmaPaths paths) {
+    const GemmDesc p, const Schedule schedule, const __grid_constant__ TmaOperands operands,
+    const __grid_constant__ TmaPaths paths) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using T = Operand<MATH>;
   constexpr Config CONFIG = kWgmmaTma[I];

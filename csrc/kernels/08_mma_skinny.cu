@@ -94,7 +94,7 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
 
     // Pointers beyond the matrix fall back to one of its rows or columns. The sums that come of them are not stored.
     const T* a_from[2];  // rows g and g + 8, at this lane's first k of a step
-    const T* b_from[B_K_CONTIGUOUS ? MMAS_N : 1];  // this lane's column of each mma, or its first column and k
+    const T* b_from[B_K_CONTIGUOUS ? MMAS_N : 1];  // this lane's column of each mma.sync, or its first k and column
 #pragma unroll
     for (int h = 0; h < 2; ++h)
       a_from[h] = static_cast<const T*>(p.a.data) + min(m0 + g + h * 8, p.m - 1) * p.a.row + q * 8 * p.a.col;
@@ -103,8 +103,8 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
       if constexpr (B_K_CONTIGUOUS) b_from[j] = b_data + min(n0 + j * 8 + g, p.n - 1) * p.b.col + q * 8;
       else b_from[0] = b_data + (n0 + g * W < p.n ? n0 + g * W : 0) + q * 8 * p.b.row;
     }
-    uint32_t a[STAGES][2][4];           // (STAGES, BLK_M, WARP_K) over the warp
-    uint32_t b[STAGES][LOADS][WORDS];   // (STAGES, BLK_N, WARP_K) over the warp
+    uint32_t a[STAGES][2][4];          // (STAGES, BLK_M, WARP_K) over the warp
+    uint32_t b[STAGES][LOADS][WORDS];  // (STAGES, BLK_N, WARP_K) over the warp
     const auto load = [&](int stage, int step) {
       const int64_t k0 = int64_t(step) * WARP_K;
 #pragma unroll
@@ -174,6 +174,8 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
     }
 
     // ---- epilogue ----
+    // If B is contiguous along N, a lane's W neighbouring columns went to W mma.sync: column n of mma.sync j is the tile's n *
+    // W + j.
 #pragma unroll
     for (int j = 0; j < MMAS_N; ++j)
 #pragma unroll
