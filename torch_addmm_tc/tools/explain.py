@@ -7,8 +7,8 @@ import torch
 
 from torch_addmm_tc.tools.planning import H200, Candidate, Gpu, Plan, plan
 
-# An H200's limits in FLOP/s and bytes/s. bench/ceilings.cu measured those of the tensor cores and of a copy. That of fp32 on CUDA
-# cores is from NVIDIA's data sheet.
+# An H200's limits in FLOP/s and bytes/s. Tensor cores and a copy: measured by bench/ceilings.cu. fp32 on CUDA cores: NVIDIA's
+# data sheet.
 WGMMA, MMA, FP32 = ("wgmma", 890e12), ("mma.sync", 620e12), ("fp32", 67e12)
 BYTES_PER_SECOND = 4.2e12
 
