@@ -28,7 +28,8 @@ void run_cpu(const TensorMeta& mat1, const TensorMeta& mat2, const Problem& p) {
     if (mat1.dtype == ScalarType::Float) {
       require(aoti_torch_cpu_mm_out(product->get(), mat1.handle, mat2.handle), "aten::mm.out");
     } else {
-      const Tensor a = torch::stable::to(mat1.tensor(), ScalarType::Float), b = torch::stable::to(mat2.tensor(), ScalarType::Float);
+      const Tensor a = torch::stable::to(mat1.tensor(), ScalarType::Float);
+      const Tensor b = torch::stable::to(mat2.tensor(), ScalarType::Float);
       require(aoti_torch_cpu_mm_out(product->get(), a.get(), b.get()), "aten::mm.out");
     }
     products = static_cast<const float*>(address(product->get()));
