@@ -96,6 +96,21 @@ def test_layouts_other_than_strided_are_refused(device, position, name, layout):
         OPS.addmm_out(*args, out=out)
 
 
+def test_a_refused_call_keeps_no_tensor(device):
+    """Kernels own the arguments that the stable ABI hands them."""
+    x, sparse = torch.ones(4, 4, device=device), torch.eye(4, device=device).to_sparse()
+    references = lambda: torch._C._storage_Use_Count(x.untyped_storage()._cdata)  # noqa: E731
+    before = references()
+    for args in ((x, x, sparse), (x, x, x[:2]), (x, None, x), (x, x, x.double())):
+        with pytest.raises(RuntimeError):
+            OPS.addmm(*args)
+        with pytest.raises(RuntimeError):
+            OPS.addmm_out(*args, out=x.clone())
+    OPS.addmm(x, x, x, activation="relu", out_dtype=torch.float32)
+    OPS.addmm_out(None, x, x, out=x.clone())
+    assert references() == before
+
+
 @pytest.mark.parametrize("where", ("eager", "meta", "vmap", "autocast"))
 @pytest.mark.parametrize("position, name", [(1, "mat1"), (2, "mat2")])
 def test_a_missing_operand_is_named(device, where, position, name):

@@ -191,9 +191,9 @@ def test_layout_prints_each_form_its_map_and_its_accesses(command, name):
     assert out[0] == f"{name}: {about}"
     for layout in layouts:
         at = out.index(layout.name)
-        assert out[at + 1].split() == ["chunk", *map(str, range(layout.chunks))]
-        first = [int(x) for x in out[at + 2].removeprefix("line 0").split()]
-        assert first == [layout.group(0, chunk) for chunk in range(layout.chunks)]
+        assert out[at + 1].split() == ["vector", *map(str, range(layout.vectors))]
+        first = [int(x) for x in out[at + 2].removeprefix("row 0").split()]
+        assert first == [layout.group(0, vector) for vector in range(layout.vectors)]
         for x in layout.accesses:
             figures = [str(x.width), str(len(x.degrees)), str(x.worst), f"{x.average:.2f}", str(x.conflicts)]
             assert any(line.startswith(x.name) and line.split()[-5:] == figures for line in out[at:])

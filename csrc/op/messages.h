@@ -1,4 +1,4 @@
-// Every error text of the ops, once. The compiled checks use them, and Python's fakes through _C.messages (registration/fake.py).
+// Every error text of the ops, once, for the compiled checks and, through _C.messages, for Python's (registration/fake.py).
 // {} stands for a value. Where torch.addmm has words for an error, these are they.
 #pragma once
 

@@ -161,8 +161,8 @@ bool autograd_would_record(AtenTensorHandle x) {
   return !abi::to<bool>(stack[0]);
 }
 
-// The stable ABI tells of no tensor which storage it has. aten::is_set_to compares storages, and shapes and offsets beside: it is
-// asked about two empty views, each at its storage's beginning.
+// The stable ABI has no accessor for storages. aten::is_set_to compares storages, shapes and offsets. It is asked about two
+// empty views, each at the beginning of its storage.
 bool same_storage(const TensorMeta& x, const TensorMeta& y) {
   const auto empty_view = [](const TensorMeta& of) {
     std::array<StableIValue, 4> stack{abi::from(new_reference(of.handle)), abi::from(std::vector<int64_t>{0}),
