@@ -177,6 +177,11 @@ class Object:
         return self.name + which + (f" ({', '.join(self.targets)})" if self.targets else "")
 
 
+def op_folder(torch, cuda):
+    """The folder of what depends on torch and Python: the op's objects, the module and the manifest of the kernels' objects."""
+    return BUILD / f"{'cuda' if cuda else 'cpu'}-torch-{torch.__version__}-{sys.implementation.cache_tag}"
+
+
 class Builder:
     """What this environment builds: the objects, the link command, and the files that ninja and the tests read."""
 
@@ -185,7 +190,8 @@ class Builder:
         self.compiler = find_compiler()
         self.families = self.choose_families(torch)
         self.cuda = any(self.families.values())
-        self.toolkit = find_toolkit(torch.version.cuda.split(".")[0]) if self.cuda else None
+        self.cuda_major = int(torch.version.cuda.split(".")[0]) if self.cuda else 0
+        self.toolkit = find_toolkit(self.cuda_major) if self.cuda else None
         if self.cuda and not self.toolkit:
             note(
                 f"no nvcc found, so this build runs on the CPU only; for GPU kernels run "
@@ -200,9 +206,8 @@ class Builder:
         self.includes = [folder / "include", folder / "include/torch/csrc/api/include", sysconfig.get_path("include")]
         if self.cuda:
             self.includes.append(self.toolkit / "include")
-        kind = "cuda" if self.cuda else "cpu"
-        self.plain_folder = BUILD / kind
-        self.op_folder = BUILD / f"{kind}-torch-{torch.__version__}-{sys.implementation.cache_tag}"
+        self.plain_folder = BUILD / ("cuda" if self.cuda else "cpu")
+        self.op_folder = op_folder(torch, self.cuda)
         self.module = self.op_folder / "_C.so"
         self.manifest = self.op_folder / "manifest.json"
         self.objects = [*self.kernel_objects(), *self.plain_objects()]
@@ -238,8 +243,9 @@ class Builder:
         if not self.cuda:
             return
         flags = [str(self.toolkit / "bin" / "nvcc"), "-O3", "-std=c++17", "-Xptxas=-v", "-DTC_WITH_CUDA"]
-        flags += ["-Xcompiler=-fPIC,-fvisibility=hidden,-Wall,-Werror=switch"]
+        flags.append("-Xcompiler=-fPIC,-fvisibility=hidden,-Wall,-Werror=switch")
         flags += [f"-ccbin={self.compiler[0]}"] * ("CXX" in os.environ)
+        flags += ["-compress-mode=size"] * (self.cuda_major >= 13)  # an eighth of the bytes; older drivers cannot read them
         for name, configurations in [*CONFIGURATIONS.items(), *((x, [BOTH]) for x in HELPERS)]:
             for i, families in enumerate(configurations):
                 targets = [x for family in families for x in self.families[family]]

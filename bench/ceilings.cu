@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "../csrc/tile/tma.cuh"
-#include "../csrc/tile/wgmma.cuh"
+#include "../csrc/ptx/tma.cuh"
+#include "../csrc/ptx/wgmma.cuh"
 
 namespace {
 
@@ -64,7 +64,7 @@ __global__ __launch_bounds__(256, 1) void wgmma_loop(float* sink) {
   const uint32_t begin = uint32_t(__cvta_generic_to_shared(memory)), tiles = (begin + 1023) / 1024 * 1024;
   T* const elements = reinterpret_cast<T*>(memory + (tiles - begin));  // (128 + 256, 64)
   for (int i = threadIdx.x; i < (128 + 256) * 64; i += 256) elements[i] = T(noise(blockIdx.x * (128 + 256) * 64 + i));
-  tc::fence_before_tma();  // wgmma reads shared memory as TMA does
+  tc::fence_proxy_async();  // wgmma reads shared memory as TMA does
   __syncthreads();
   const uint64_t a = tc::tile_descriptor<true>(tiles + threadIdx.x / 128 * (64 * 128), 0);
   const uint64_t b = tc::tile_descriptor<true>(tiles + 128 * 128, 0);

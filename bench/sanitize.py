@@ -1,69 +1,112 @@
-"""Every instance of every kernel on awkward shapes, for compute-sanitizer: nothing else runs on the GPU.
+"""Every configuration of every kernel on awkward shapes, for compute-sanitizer. No other work runs on the GPU.
 
-    compute-sanitizer --tool racecheck python -m bench.sanitize        (or memcheck, synccheck, initcheck)
-    ... python -m bench.sanitize --grid [--kernel NAME] [--part I/N]   the tests' whole case grid instead, for minutes
+    compute-sanitizer --tool memcheck python -m bench.sanitize        (or racecheck, synccheck, initcheck)
+    ... python -m bench.sanitize --grid [--kernel NAME] [--part I/N]   the tests' whole case grid instead
 
-Inputs are made and results checked on the CPU, so that the tool's time goes into this package's kernels alone. Exits with 1 if
-a result is outside its error bound.
+Every tensor and every workspace is an allocation of its own and ends with its last element, so that memcheck sees an access past
+the end. Inputs are made and results are checked on the CPU, so that the tool's time goes into this package's kernels alone. Exits
+with 1 if a result is outside its error bound.
 """
 
 import argparse
+import functools
 import math
+import os
 import sys
+from typing import NamedTuple
 
-import torch
+os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"  # torch reads it when it starts
 
-import torch_addmm_tc as tc
-from torch_addmm_tc.testing import Case, kernel_grid
+import torch  # noqa: E402
 
-CASES = [
-    Case(137, 265, 331),  # tails in every direction, misaligned lines
-    Case(264, 136, 416, a="col_pitched", b="row_pitched", broadcast="(N)"),  # aligned, several K tiles, A and B MN-major
-    Case(264, 136, 416, b="col_pitched", out_dtype=torch.float32),  # K-major, fp32 result
-    Case(40, 24, 5000, torch.bfloat16, c="col"),  # K long enough to be split
-    Case(1, 1001, 4096, b="col"),  # the same, into layers that are not 16-byte aligned
-    Case(264, 520, 200, torch.bfloat16, activation="gelu"),  # aligned, full C, several tiles
-    Case(264, 520, 200, broadcast="(N)", activation="gelu_tanh"),  # the shorter gate
-    Case(72, 136, 200, a="strided", b="strided"),  # repacked with a turn
-    Case(72, 136, 200, torch.float32, a="row_odd", tf32=True),
-    Case(264, 521, 136, self_dtype=torch.float32, out_dtype=torch.float32),  # fp32 C and D that TMA cannot reach
-    Case(264, 521, 136, c="row_pitched"),  # C by TMA, D in pieces
-    Case(264, 521, 136, torch.bfloat16, c="col"),  # C by element, D in pieces
+import torch_addmm_tc as tc  # noqa: E402
+from torch_addmm_tc.testing import Case, kernel_grid, matrix, runnable_configs  # noqa: E402
+
+F32, BF16 = torch.float32, torch.bfloat16
+
+
+class Check(NamedTuple):
+    case: Case
+    d: str = "row"  # the result's layout
+
+
+CHECKS = [
+    # Sizes with tails in every direction. Rows of A, B, C and D are not multiples of 16 bytes, and neither are their ends.
+    Check(Case(137, 265, 331)),
+    Check(Case(137, 265, 331, BF16, a="col", b="col", c="col"), d="col"),
+    Check(Case(131, 141, 151, a="row_odd", b="row_odd", c="row_odd"), d="row_odd"),
+    Check(Case(137, 265, 72, out_dtype=F32, c="misaligned", a="misaligned", b="misaligned"), d="misaligned"),
+    # Aligned operands, whose C or D ends in the middle of a vector.
+    Check(Case(200, 3001, 72, b="col", broadcast="(N)")),
+    Check(Case(200, 3001, 72, BF16, b="col", broadcast="(1,N)", activation="relu"), d="row_pitched"),
+    Check(Case(72, 3004, 72, b="col", broadcast="(N)", out_dtype=F32)),
+    Check(Case(264, 521, 136, b="col", c="row_pitched")),  # C by TMA, D by element
+    Check(Case(264, 521, 136, BF16, b="col", c="col"), d="row_pitched"),  # C by element, D by TMA
+    Check(Case(264, 521, 136, b="col", c="strided"), d="strided"),
+    Check(Case(264, 521, 136, b="col", self_dtype=F32, out_dtype=F32)),
+    Check(Case(264, 522, 136, b="col", self_dtype=F32, out_dtype=F32, c="row_pitched"), d="row_pitched"),
+    # Aligned throughout: C and D by TMA, A and B along each direction.
+    Check(Case(264, 520, 200, BF16, activation="gelu")),
+    Check(Case(264, 136, 416, a="col_pitched", b="row_pitched", broadcast="(N)", activation="gelu_tanh")),
+    Check(Case(264, 136, 416, b="col_pitched", out_dtype=F32)),
+    # One row or column, and a K that may be split.
+    Check(Case(1, 264, 331)),
+    Check(Case(1, 1001, 4096, b="col")),
+    Check(Case(1001, 1, 333, BF16, broadcast="(M,1)")),
+    Check(Case(40, 28, 5000, BF16, broadcast="(N)")),
+    Check(Case(40, 27, 5001, c="col"), d="col"),
+    # Repacked operands, and fp32.
+    Check(Case(72, 136, 200, a="strided", b="strided", broadcast="()")),
+    Check(Case(72, 141, 200, F32, a="row_odd", broadcast="(N)")),
+    Check(Case(72, 141, 203, F32, tf32=True)),
+    Check(Case(72, 136, 200, F32, b="col", c="row_pitched", tf32=True)),
 ]
 
 
 def on_device(x: torch.Tensor) -> torch.Tensor:
-    """x on the GPU at the same strides and offset in its storage."""
-    storage = x.as_strided((x.untyped_storage().nbytes() // x.element_size(),), (1,), 0).cuda()
+    """x on the GPU, at its strides and offset, in an allocation that ends with its last element."""
+    last = x.storage_offset() + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+    storage = x.as_strided((last + 1 if x.numel() else 0,), (1,), 0).cuda()
     return storage.as_strided(x.shape, x.stride(), x.storage_offset())
+
+
+@functools.lru_cache(maxsize=len(CHECKS))
+def inputs_and_reference(case: Case, seed: int):
+    args = case.inputs("cpu", seed)
+    return args, case.reference(args)
+
+
+def takes(kernel: dict, case: Case) -> bool:
+    wanted = "tf32" if case.tf32 else str(case.dtype).removeprefix("torch.")
+    return wanted in kernel["maths"] and not (kernel["contiguous_operands"] and "strided" in (case.a, case.b))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.sanitize", description=__doc__.split("\n")[0])
     parser.add_argument("--grid", action="store_true", help="the tests' whole case grid")
-    parser.add_argument("--kernel", help="only this one")
-    parser.add_argument("--part", default="0/1", help="I/N: every Nth case from the Ith, so that N processes share the grid")
+    parser.add_argument("--kernel", choices=[kernel["name"] for kernel in tc.kernels()], help="only this one")
+    parser.add_argument("--part", default="0/1", help="I/N: every Nth case from the Ith, so that N processes share the cases")
+    parser.add_argument("--seed", type=int, default=0, help="of the random inputs")
     options = parser.parse_args()
     part, parts = map(int, options.part.split("/"))
+    if not torch.cuda.is_available():
+        sys.exit("python -m bench.sanitize: needs an NVIDIA GPU and a CUDA build of torch.")
     wrong = count = 0
     for kernel in tc.kernels():
         if options.kernel not in (None, kernel["name"]):
             continue
-        chosen = [c for c in CASES if not (kernel["contiguous_operands"] and "strided" in (c.a, c.b))]
-        chosen = [c for c in chosen if not c.tf32 or "tf32" in kernel["operands"]]
-        for case in (kernel_grid(kernel) if options.grid else chosen)[part::parts]:
-            args = case.inputs("cpu")
-            expected = case.reference(args)
+        chosen = [Check(case) for case in kernel_grid(kernel)] if options.grid else CHECKS
+        for case, d in [x for x in chosen if takes(kernel, x.case)][part::parts]:
+            args, expected = inputs_and_reference(case, options.seed)
             on_gpu = [on_device(x) for x in args]
-            for i in range(len(kernel["instances"])):
-                name = f"{kernel['name']}/{i}"
-                out = torch.full((case.m, case.n), math.nan, dtype=case.out_dtype or case.dtype).cuda()
-                case.run(name, on_gpu, out)
+            empty = matrix(d, case.m, case.n, case.out_dtype or case.dtype, "cpu").fill_(math.nan)
+            for name in runnable_configs()[kernel["name"]]:
+                out = case.run(name, on_gpu, on_device(empty))
                 error = expected.error(out.cpu())
                 count += 1
                 if not error <= 1:
                     wrong += 1
-                    print(f"{name} {case}: {error:.1f} times its bound")
+                    print(f"{name} {case} D:{d}: {error:.1f} times its bound")
     print(f"{wrong} of {count} results are WRONG" if wrong else f"all {count} results are within their error bound")
     return 1 if wrong else 0
 

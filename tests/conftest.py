@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from torch_addmm_tc import _C
+from torch_addmm_tc.testing import runnable_configs
 
 if not torch.cuda.is_available():
     NO_GPU = "an NVIDIA GPU"
@@ -26,8 +27,10 @@ def pytest_addoption(parser):
 def pytest_report_header(config):
     if NO_GPU:
         return f"GPU tests: skipped, they need {NO_GPU}"
+    runnable, kernels = sum(map(len, runnable_configs().values())), sum(len(kernel["configs"]) for kernel in _C.kernels())
     full, seed = config.getoption("full_grid"), config.getoption("grid_seed")
-    return "case grid: every case" if full else f"case grid: the sample of --grid-seed={seed}; --full-grid runs every case"
+    grid = "every case" if full else f"the sample of --grid-seed={seed}; --full-grid runs every case"
+    return [f"GPU: {torch.cuda.get_device_name()}, runs {runnable} of {kernels} configurations", f"case grid: {grid}"]
 
 
 @pytest.hookimpl(trylast=True)

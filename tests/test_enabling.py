@@ -1,7 +1,9 @@
 """enabled(): torch's own calls reach the op inside the block, in this thread, and nothing of it is left behind."""
 
 import threading
+import warnings
 from contextlib import nullcontext
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -12,9 +14,12 @@ import torch_addmm_tc as tc
 from torch_addmm_tc.integrations import enabled
 
 
-@pytest.fixture
-def calls(monkeypatch):
-    """(name, thread) of the calls of this package's functions that torch's calls arrive at."""
+@pytest.fixture(params=("key", "mode"))
+def calls(request, monkeypatch):
+    """(name, thread) of the calls of this package's functions that torch's calls arrive at, by the key and by the fallback."""
+    if request.param == "mode":  # as on a torch without the key
+        monkeypatch.setattr(enabled, "_key_kernels", None)
+        monkeypatch.setattr(enabled, "_warned", True)
     seen = []
     for name in ("addmm", "mm", "ADDMM"):
         function = getattr(enabled, name)
@@ -138,13 +143,20 @@ def test_vmap_and_inference_mode(device, calls):
     assert "mm" in names(calls)
 
 
+def test_a_sparse_operand_is_torchs(device, calls):
+    a, b = torch.eye(4, device=device).bfloat16(), torch.ones(4, 4, device=device).bfloat16()
+    with tc.enabled(device):
+        assert torch.equal(torch.mm(a.to_sparse(), b), b)
+    assert calls == []
+
+
 def test_a_nested_addend_is_torchs(device, calls):
     c, a, b = operands(device)
     nested, messages = torch.nested.nested_tensor([c, c]), []
     for context in (nullcontext(), tc.enabled(device)):
         with context, pytest.raises((RuntimeError, NotImplementedError)) as error:
             torch.addmm(nested, a, b)
-        messages.append((error.type, str(error.value)))
+        messages.append((error.type, str(error.value).split(".")[0]))  # the rest lists all backends, and modes with them
     assert messages[0] == messages[1] and calls == []
 
 
@@ -201,3 +213,62 @@ def test_threads_do_not_meet(device, calls):
         thread.join()
     assert not wrong
     assert len(calls) == 4 * 50 and {thread for _, thread in calls} == set(threads[::2])
+
+
+def test_the_key_works_here():
+    assert enabled._key_kernels is not None and enabled._key_kernels.work()
+
+
+class NeverLeft:
+    """A guard whose block does not end."""
+
+    def __init__(self, guard):
+        self.enter = guard.__enter__
+
+    def __enter__(self):
+        self.enter()
+
+    def __exit__(self, *error):
+        pass
+
+
+def test_an_unknown_key_means_the_fallback(monkeypatch):
+    monkeypatch.setattr(enabled, "KEY_NAME", "NoSuchKey")
+    assert enabled.key_kernels() is None
+
+
+def test_the_probe_notices_kernels_that_are_not_reached(monkeypatch):
+    monkeypatch.setattr(enabled.KeyKernels, "guard", lambda self: nullcontext())
+    assert not enabled._key_kernels.work()
+
+
+def test_the_probe_notices_keys_that_the_kernels_do_not_expect():
+    with patch.dict(enabled._key_kernels.plain, clear=True):
+        assert not enabled._key_kernels.work()
+
+
+def test_the_probe_notices_a_key_that_is_not_left(monkeypatch):
+    guards = []
+
+    def guard(self):
+        guards.append(torch._C._IncludeDispatchKeyGuard(self.key))
+        return NeverLeft(guards[0])
+
+    monkeypatch.setattr(enabled.KeyKernels, "guard", guard)
+    try:
+        assert not enabled._key_kernels.work()
+    finally:
+        guards[0].__exit__(None, None, None)
+
+
+def test_the_fallback_says_so_once(device, monkeypatch):
+    monkeypatch.setattr(enabled, "_key_kernels", None)
+    monkeypatch.setattr(enabled, "_warned", False)
+    _, a, b = operands(device)
+    with pytest.warns(UserWarning, match="A TorchDispatchMode takes its place.*swap_linears"):
+        with tc.enabled(device):
+            assert torch.equal(a @ b, tc.mm(a, b))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with tc.enabled(device):
+            assert torch.equal(a @ b, tc.mm(a, b))

@@ -122,34 +122,34 @@ def test_json_belongs_to_the_demo(command):
     assert_one_line_error(command("--json", "layout"), "--json is not for layout")
 
 
-INSTANCE = {"tile_m": 128, "tile_n": 128, "threads": 256, "blocks_per_sm": 2, "smem_bytes": 72 * 1024}
+CONFIG = {"tile_m": 128, "tile_n": 128, "threads": 256, "blocks_per_sm": 2, "smem_bytes": 72 * 1024}
 
 
 def test_occupancy_by_hand():
-    fit = Occupancy.of(INSTANCE, H200)
+    fit = Occupancy.of(CONFIG, H200)
     assert fit.registers == 128 and fit.limits == {"threads": 8, "registers": 2, "shared memory": 3}
     assert fit.blocks == 2 and fit.limiting == "registers"
-    fit = Occupancy.of(INSTANCE | {"blocks_per_sm": 1, "smem_bytes": 160 * 1024}, H200)
+    fit = Occupancy.of(CONFIG | {"blocks_per_sm": 1, "smem_bytes": 160 * 1024}, H200)
     assert fit.registers == 255 and fit.blocks == 1 and fit.limiting == "registers and shared memory"
-    assert Occupancy.of(INSTANCE, tc.Gpu(86, 28, 99 * 1024, smem_per_sm=100 * 1024, threads_per_sm=1536)).limiting == "shared memory"
+    assert Occupancy.of(CONFIG, tc.Gpu(86, 28, 99 * 1024, smem_per_sm=100 * 1024, threads_per_sm=1536)).limiting == "shared memory"
 
 
 def test_waves_by_hand():
-    assert Waves.of(4096, 4096, INSTANCE, H200) == Waves(shares=1024, blocks=264, slots=264)
-    waves = Waves.of(4096, 4096, INSTANCE, H200)
+    assert Waves.of(4096, 4096, CONFIG, H200) == Waves(work_tiles=1024, blocks=264, slots=264)
+    waves = Waves.of(4096, 4096, CONFIG, H200)
     assert waves.count == 4 and waves.last == 1024 - 3 * 264
-    full = Waves.of(128 * 264, 1, INSTANCE, H200)
+    full = Waves.of(128 * 264, 1, CONFIG, H200)
     assert full.count == 1 and full.last == 264
-    one = Waves.of(1, 1, INSTANCE, H200)
-    assert (one.shares, one.blocks, one.count, one.last) == (1, 1, 1, 1)
-    split = Waves.of(128, 4096, INSTANCE, H200, splits=4)
-    assert (split.shares, split.blocks, split.last) == (128, 128, 128)
+    one = Waves.of(1, 1, CONFIG, H200)
+    assert (one.work_tiles, one.blocks, one.count, one.last) == (1, 1, 1, 1)
+    split = Waves.of(128, 4096, CONFIG, H200, k_slices=4)
+    assert (split.work_tiles, split.blocks, split.last) == (128, 128, 128)
 
 
 def test_a_split_k_is_said_and_fills_the_gpu(command):
     facts = {line[:12].strip(): line[12:] for line in lines(command("explain", "128", "4096", "14336"))}
     tiles, splits, blocks = map(
-        int, re.match(r"(\d+) of \S+ each in (\d+) shares of K, on a grid of (\d+) x", facts["tiles"]).groups()
+        int, re.match(r"(\d+) of \S+ each in (\d+) K slices, on a grid of (\d+) x", facts["tiles"]).groups()
     )
     assert splits > 1 and blocks == tiles * splits <= H200.num_sms
 

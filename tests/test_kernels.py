@@ -1,34 +1,44 @@
-"""Every kernel, by name, over the whole case grid: random inputs, poisoned output, the float64 bound."""
+"""Every kernel, by name, over the case grid: random inputs, poisoned output, the float64 bound.
+
+The grid is a sample in which each configuration meets each concern. --grid-seed draws another one; --full-grid runs every case.
+"""
 
 import math
 
 import pytest
 import torch
+from conftest import NO_GPU
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.testing import Case, integers, kernel_grid, matrix, reference
+from torch_addmm_tc.testing import Case, integers, kernel_grid, matrix, reference, runnable_configs, sample
+
+if NO_GPU:
+    pytest.skip(f"every test needs {NO_GPU}", allow_module_level=True)
 
 pytestmark = pytest.mark.gpu
 
-
-INSTANCES = [f"{kernel['name']}/{i}" for kernel in tc.kernels() for i in range(len(kernel["instances"]))]
-
-
-def cases():
-    for kernel in tc.kernels():
-        for case in kernel_grid(kernel):
-            for i in range(len(kernel["instances"])):
-                yield pytest.param(f"{kernel['name']}/{i}", case, id=f"{kernel['name']}/{i}-{case}")
+KERNELS = [(kernel, runnable_configs()[kernel["name"]]) for kernel in tc.kernels()]
+CONFIGS = [name for _, names in KERNELS for name in names]
 
 
-@pytest.mark.parametrize("kernel, case", list(cases()))
+def pytest_generate_tests(metafunc):
+    if metafunc.function is test_grid:
+        options, cases = metafunc.config.option, []
+        for kernel, names in KERNELS:
+            grid = kernel_grid(kernel)
+            for name in names:
+                chosen = grid if options.full_grid else sample(grid, f"{name} {options.grid_seed}")
+                cases += [pytest.param(name, case, id=f"{name}-{case}") for case in chosen]
+        metafunc.parametrize("kernel, case", cases)
+
+
 def test_grid(kernel, case):
     args = case.inputs("cuda")
     out = torch.full((case.m, case.n), math.nan, dtype=case.out_dtype or case.dtype, device="cuda")
     assert case.reference(args).error(case.run(kernel, args, out)) <= 1
 
 
-@pytest.mark.parametrize("kernel", INSTANCES)
+@pytest.mark.parametrize("kernel", CONFIGS)
 @pytest.mark.parametrize("m, n, k", [(300, 520, 1100), (140, 264, 3000), (40, 520, 5000)])
 def test_sums_of_integers_are_exact(kernel, m, n, k):
     """Over a long K, where K may be split, the error bound lets a sum pass that was rounded to fp16 on its way."""
@@ -37,7 +47,7 @@ def test_sums_of_integers_are_exact(kernel, m, n, k):
     assert torch.equal(Case(m, n, k, beta=1, alpha=1).run(kernel, args, out), expected)
 
 
-@pytest.mark.parametrize("kernel", INSTANCES)
+@pytest.mark.parametrize("kernel", CONFIGS)
 @pytest.mark.parametrize("out_dtype", (None, torch.float32), ids=str)
 @pytest.mark.parametrize("layout", ("row", "col", "row_pitched", "col_odd", "misaligned", "strided"))
 def test_result_layouts(kernel, out_dtype, layout):
@@ -57,7 +67,7 @@ def test_result_layouts(kernel, out_dtype, layout):
         assert same_bits[~inside].all()
 
 
-@pytest.mark.parametrize("kernel", INSTANCES)
+@pytest.mark.parametrize("kernel", CONFIGS)
 @pytest.mark.parametrize("m, n, k", [(131, 141, 151), (1, 1000, 77), (2000, 3, 40), (640, 768, 1000)])
 def test_repeats_are_bitwise_equal(kernel, m, n, k):
     case = Case(m, n, k)
@@ -82,11 +92,11 @@ def stability_cases():
         Case(9, 70, 60000),  # in many
         Case(300, 264, 520, torch.float32, tf32=True),  # B copied
     )
-    for kernel in tc.kernels():
+    for kernel, names in KERNELS:
         for case in alike if kernel["split_k"] else ():
-            if case.tf32 <= ("tf32" in kernel["operands"]):
-                for i in range(len(kernel["instances"])):
-                    yield pytest.param(f"{kernel['name']}/{i}", case, id=f"{kernel['name']}/{i}-{case}")
+            if case.tf32 <= ("tf32" in kernel["maths"]):
+                for name in names:
+                    yield pytest.param(name, case, id=f"{name}-{case}")
 
 
 @pytest.mark.parametrize("kernel, case", list(stability_cases()))
@@ -114,7 +124,7 @@ def test_bitwise_stable_beside_itself(kernel, case):
         assert all(torch.equal(out, first) for out in outs)
 
 
-@pytest.mark.parametrize("kernel", INSTANCES)
+@pytest.mark.parametrize("kernel", CONFIGS)
 @pytest.mark.parametrize("m, n, k", [(300, 520, 200), (263, 521, 72)])
 def test_in_place_accumulation(kernel, m, n, k):
     case = Case(m, n, k)
@@ -134,7 +144,7 @@ WALKS = (
 
 
 @pytest.mark.parametrize("case", WALKS, ids=str)
-@pytest.mark.parametrize("kernel", INSTANCES)
+@pytest.mark.parametrize("kernel", CONFIGS)
 def test_wide_tile_walk(kernel, case):
     """More tiles than the GPU holds at once, so that persistent blocks take several."""
     args = case.inputs("cuda")
@@ -142,7 +152,7 @@ def test_wide_tile_walk(kernel, case):
     assert case.reference(args).error(case.run(kernel, args, out)) <= 1
 
 
-def test_a_kernel_without_an_index_lets_the_planner_pick_its_instance():
+def test_a_kernel_without_an_index_lets_the_planner_pick_its_configuration():
     case = Case(256, 256, 4096)
     args = case.inputs("cuda")
     results = [case.run(name, args, torch.empty(256, 256, dtype=case.dtype, device="cuda")) for name in ("simt", "simt/0")]
@@ -167,7 +177,7 @@ def test_a_kernel_that_cannot_says_why_and_writes_nothing():
 def test_tf32_needs_leave():
     case = Case(8, 8, 8, torch.float32)
     out = torch.full((8, 8), 7.0, device="cuda")
-    with pytest.raises(RuntimeError, match="wmma_kstage: fp32 operands need allow_tf32"):
+    with pytest.raises(RuntimeError, match='wmma_kstage: its TF32 needs precision="tf32"'):
         case.run("wmma_kstage", case.inputs("cuda"), out)
     assert (out == 7).all()
 
@@ -184,7 +194,7 @@ def test_fp32_is_never_tf32():
 
 
 @pytest.mark.parametrize(
-    "dtype, kernel", [(torch.float16, k["name"]) for k in tc.kernels()] + [(torch.float32, "simt")], ids=str
+    "dtype, kernel", [(torch.float16, k["name"]) for k, names in KERNELS if names] + [(torch.float32, "simt")], ids=str
 )
 def test_more_than_two_to_the_31_elements(dtype, kernel):
     """D and C have 2^31 + elements; checked on the last rows and columns, where a 32-bit index has wrapped."""

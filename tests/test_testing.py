@@ -1,11 +1,12 @@
 """The comparison itself: it accepts a right result and refuses each way of being wrong that it is there to find."""
 
+import dataclasses
 import math
 
 import pytest
 import torch
 
-from torch_addmm_tc.testing import BROADCASTS, Case, case_grid, integers, reference, self_shape
+from torch_addmm_tc.testing import BROADCASTS, Case, case_grid, integers, reference, sample, self_shape
 
 
 def right(case):
@@ -87,6 +88,16 @@ def test_nan_and_infinity():
     bad = good.clone()
     bad[1, 1] = math.inf
     assert expected.error(bad) == math.inf
+
+
+def test_a_sample_has_every_value_and_follows_its_seed():
+    grid = case_grid()
+    chosen = sample(grid, 1)
+    assert len(chosen) < len(grid) / 5 and set(chosen) < set(grid)
+    assert chosen == sample(grid, 1) and set(chosen) != set(sample(grid, 2))
+    for field in dataclasses.fields(grid[0]):
+        values = [{str(getattr(case, field.name)) for case in cases} for cases in (chosen, grid)]
+        assert values[0] == values[1], field.name
 
 
 def test_grid_covers_what_it_says():

@@ -5,11 +5,15 @@ products, the alpha/beta arithmetic in fp32 and one rounding to the result's dty
 """
 
 import math
-from dataclasses import dataclass, replace
+import random
+from dataclasses import dataclass, fields, replace
 from functools import partial
 
 import torch
 import torch.nn.functional as F
+
+from torch_addmm_tc import _C
+from torch_addmm_tc.tools.planning import plan
 
 UNIT_ROUNDOFF = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-24}
 TF32_ROUNDOFF = 2.0**-11
@@ -222,13 +226,37 @@ def case_grid(dtypes=(torch.float16, torch.bfloat16), contiguous_operands=False)
 
 
 def kernel_grid(kernel: dict) -> list[Case]:
-    """The cases that one kernel, an entry of torch_addmm_tc.kernels(), passes: case_grid for what operands it takes."""
+    """The cases that one kernel, an entry of torch_addmm_tc.kernels(), passes: case_grid for its maths."""
     contiguous = kernel["contiguous_operands"]
-    grid = case_grid([getattr(torch, name) for name in kernel["operands"] if name != "tf32"], contiguous)
-    if "tf32" in kernel["operands"]:
+    grid = case_grid([getattr(torch, name) for name in kernel["maths"] if name != "tf32"], contiguous)
+    if "tf32" in kernel["maths"]:
         # an infinite alpha turns an element near 0, whose sign TF32's rounding decides, into either infinity
         grid += [replace(case, tf32=True) for case in case_grid([torch.float32], contiguous) if not math.isinf(case.alpha)]
     return grid
+
+
+def sample(cases: list[Case], seed: int | str) -> list[Case]:
+    """Cases in random order, each of which has something that those before it lack: a size, a layout, a scalar, a combination of
+    dtypes. Together they have everything that `cases` have, and `seed` alone decides which they are."""
+    shuffled = list(cases)
+    random.Random(seed).shuffle(shuffled)
+    chosen, seen = [], set()
+    for case in shuffled:
+        values = {x.name: getattr(case, x.name) for x in fields(case)}
+        dtypes = tuple(values.pop(name) for name in ("dtype", "self_dtype", "out_dtype", "tf32"))
+        concerns = {*values.items(), ("scalars", case.beta, case.alpha), ("dtypes", dtypes)}
+        if not concerns <= seen:
+            chosen.append(case)
+            seen |= concerns
+    return chosen
+
+
+def runnable_configs() -> dict[str, list[str]]:
+    """{a kernel's name: "NAME/INDEX" of each of its configurations that this build runs on the current GPU}, in ladder order."""
+    x = torch.empty(256, 256, dtype=torch.float16, device="meta")
+    runnable = {candidate.name for candidate in plan(x, x, x).candidates if candidate.reason is None}
+    names = {kernel["name"]: range(len(kernel["configs"])) for kernel in _C.kernels()}
+    return {name: [f"{name}/{i}" for i in indices if f"{name}/{i}" in runnable] for name, indices in names.items()}
 
 
 def integers(m: int, n: int, k: int, device) -> tuple[list[torch.Tensor], torch.Tensor]:

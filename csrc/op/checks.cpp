@@ -51,9 +51,10 @@ GemmDesc describe(const TensorMeta* self, const TensorMeta& mat1, const TensorMe
   check(!self || self->dtype == mat2.dtype || (out_dtype != mat1.dtype && self->dtype == out_dtype),
         message::self_dtype_differs, self ? self->dtype : mat2.dtype, mat2.dtype);
   check(mat1.dtype == mat2.dtype, message::mat_dtypes_differ, mat1.dtype, mat2.dtype);
-  const MatrixView c = self ? expand(*self, m, n) : MatrixView{nullptr, 0, 0, 0, dtype_of(mat1)};
+  const MatrixView a = matrix(mat1), b = matrix(mat2);
+  const MatrixView c = self ? expand(*self, m, n) : MatrixView{nullptr, 0, 0, 0, a.dtype};
   const EpilogueArgs epilogue{float(options.alpha), self ? float(options.beta) : 0.f, activation};
-  GemmDesc p{1, m, n, k, matrix(mat1), matrix(mat2), c, {}, precision, epilogue};
+  GemmDesc p{1, m, n, k, a, b, c, {}, precision, epilogue};
   check(out_dtype == mat1.dtype || out_dtype == ScalarType::Float, message::out_dtype_unsupported, out_dtype, mat1.dtype);
   p.d.dtype = out_dtype == ScalarType::Float ? DType::f32 : p.a.dtype;
   if (aoti_torch_grad_mode_is_enabled())

@@ -1,10 +1,10 @@
 #pragma once
 
-#include "tensor.h"
+#include "../gemm/desc.h"
 
 namespace tc {
 
-// Computes `problem` on the CPU. mat1 and mat2 are the tensors that its A and B describe.
-void run_cpu(const TensorMeta& mat1, const TensorMeta& mat2, const GemmDesc& problem);
+// Computes `desc` on the CPU.
+void run_cpu(const GemmDesc& desc);
 
 }  // namespace tc

@@ -24,7 +24,7 @@ void run(const TensorMeta& mat1, const TensorMeta& mat2, const GemmDesc& given, 
   const GemmDesc p = without_unread(given);
   if (mat1.is_cpu()) {
     check(kernel.empty(), message::kernel_on_cpu, kernel);
-    run_cpu(mat1, mat2, p);
+    run_cpu(p);
   } else {
     run_cuda(p, mat1.device_index, std::string(kernel));
   }

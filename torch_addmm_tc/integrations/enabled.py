@@ -1,102 +1,224 @@
-"""Unmodified eager models: inside `with torch_addmm_tc.enabled():` aten::addmm and aten::mm are this package's ops."""
+"""Unmodified eager models: inside `with torch_addmm_tc.enabled():` aten::addmm and aten::mm run on this package's op.
+
+torch finds kernels by dispatch keys, and a thread may add a key to those of its tensors. enabled() adds TESTING_ONLY_GenericMode,
+which torch itself uses in tests only. Here the key has kernels for two operators and lets all others fall through, at no cost that
+could be measured. A TorchDispatchMode runs Python for every operator instead: GPT-2's eager forward took 25.8 ms with one on an
+H200, and 11.6 ms with swap_linears. It is the fallback where the key does not work.
+
+Kernels at CUDA's own key would be simpler, but all threads read torch's table of kernels, and read it without a lock.
+"""
 
 import threading
+import warnings
 from collections import Counter
 from contextlib import contextmanager
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_addmm_tc.integrations import routing
 from torch_addmm_tc.ops import ADDMM, addmm, mm
 
-ATEN = torch.ops.aten
+ATEN_ADDMM, ATEN_MM = torch.ops.aten.addmm.default, torch.ops.aten.mm.default
+SIXTEEN_BIT = frozenset((torch.float16, torch.bfloat16))  # the op takes these types on every device
 
-# torch looks its kernels up by dispatch keys, and a thread may add one to those of its tensors. This one torch itself uses in
-# tests only; here it has kernels for two operators and lets all others fall through, at no cost that could be measured. (A
-# TorchDispatchMode runs Python for every operator: GPT-2's eager forward took 25.8 ms on an H200, 11.6 with swap_linears. What
-# comes and goes in torch's table under CUDA is seen by all threads, which read it without a lock.)
-NAME = "TESTING_ONLY_GenericMode"
-KEY = torch._C._dispatch_key_parse(NAME)
-KEYS_BELOW = torch._C._dispatch_keyset_full_after(KEY)
+KEY_NAME = "TESTING_ONLY_GenericMode"
 
 
-def _keys_of_plain_tensors() -> dict:
-    """{keys of a call, as a number: (its tensors' device type, whether autograd's key is among them)}, of calls on strided
-    tensors of one device type, under no transform of torch.func, under modes (TorchDispatchMode) or none."""
+class _ThisThread(threading.local):
+    """The blocks that this thread is in: their device types, counted, because blocks may end in any order; and their guard."""
+
+    def __init__(self):
+        self.device_types, self.guard = Counter(), None
+
+
+_this_thread = _ThisThread()
+
+
+def _takes(kind, recordable, mat1, mat2, self=None) -> bool:
+    """Whether the op computes a product inside the block.
+
+    Args:
+        kind: the operands' device type, or None where it is not known.
+        recordable: whether autograd may see the call.
+        mat1, mat2, self: the call's tensors; self is None for aten::mm.
+    """
+    return (
+        kind in _this_thread.device_types
+        and type(mat1) in routing.PLAIN
+        and type(mat2) in routing.PLAIN
+        and not torch.is_autocast_enabled(kind)  # autocast casts first, and calls again
+        and not (recordable and routing.is_differentiated(mat1, mat2, self))
+        and (
+            # True for most calls, in half the time that unsupported_reason takes.
+            (mat1.dtype in SIXTEEN_BIT and mat2.dtype == mat1.dtype and mat1.ndim == mat2.ndim == 2)
+            or routing.unsupported_reason(mat1, mat2) is None
+        )
+    )
+
+
+def _takes_addend(self, mat1, scalars) -> bool:
+    plain = type(self) in routing.PLAIN and self.dtype == mat1.dtype
+    return plain and not (scalars and any(isinstance(x, complex) for x in scalars.values()))
+
+
+def _run_addmm(self, mat1, mat2, scalars):
+    product = ADDMM if mat1.dtype in SIXTEEN_BIT else addmm  # addmm asks for torch's TF32 setting
+    return product(self, mat1, mat2, **scalars)
+
+
+def _run_mm(mat1, mat2):
+    return ADDMM(None, mat1, mat2) if mat1.dtype in SIXTEEN_BIT else mm(mat1, mat2)
+
+
+# ---- by dispatch key ----
+
+
+def _keys_of_plain_tensors(key) -> dict:
+    """Return {a call's keys, as a number: (its tensors' device type, whether autograd's key is among them)}.
+
+    The calls are those on strided tensors of one device type, under no transform of torch.func, under modes (TorchDispatchMode)
+    or none.
+    """
     kinds, keys = torch._C.DispatchKey, torch._C.DispatchKeySet
     result = {}
     for device_type, backend, autograd in (("cuda", kinds.CUDA, kinds.AutogradCUDA), ("cpu", kinds.CPU, kinds.AutogradCPU)):
-        plain = keys(KEY) | keys(backend)
+        plain = keys(key) | keys(backend)
         for call in (plain, plain | keys(kinds.Python) | keys(kinds.PythonTLSSnapshot)):
             result[call.raw_repr()] = device_type, False
             result[(call | keys(autograd)).raw_repr()] = device_type, True
     return result
 
 
-HALVES = frozenset((torch.float16, torch.bfloat16))  # the op takes them on every device
-PLAIN_KEYS = _keys_of_plain_tensors()
-
-
-class _Here(threading.local):
-    """What this thread is in, counted, because blocks need not end in the reverse of the order in which they began."""
+class _Reached:
+    """Stands for this thread's device types during the probe: notes which were asked about, and contains none."""
 
     def __init__(self):
-        self.device_types, self.guard = Counter(), None
+        self.kinds = []
+
+    def __contains__(self, kind):
+        self.kinds.append(kind)
+        return False
 
 
-_here = _Here()
+class KeyKernels:
+    """Kernels for aten::addmm and aten::mm at a dispatch key.
+
+    Raises:
+        RuntimeError: where this torch does not know the key, or does not treat it as the kernels need.
+    """
+
+    def __init__(self, name):
+        self.key = torch._C._dispatch_key_parse(name)
+        self.plain = plain = _keys_of_plain_tensors(self.key)
+        below, not_plain = torch._C._dispatch_keyset_full_after(self.key), (None, True)
+
+        def addmm_kernel(keys, self, mat1, mat2, **scalars):  # those of beta and alpha that are not 1
+            kind, recordable = plain.get(keys.raw_repr(), not_plain)
+            if _takes_addend(self, mat1, scalars) and _takes(kind, recordable, mat1, mat2, self):
+                return _run_addmm(self, mat1, mat2, scalars)
+            return ATEN_ADDMM.redispatch(keys & below, self, mat1, mat2, **scalars)
+
+        def mm_kernel(keys, mat1, mat2):
+            kind, recordable = plain.get(keys.raw_repr(), not_plain)
+            if _takes(kind, recordable, mat1, mat2):
+                return _run_mm(mat1, mat2)
+            return ATEN_MM.redispatch(keys & below, mat1, mat2)
+
+        self.fallback, self.kernels = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
+        self.fallback.fallback(torch.library.fallthrough_kernel, name)
+        self.kernels.impl("addmm", addmm_kernel, name, with_keyset=True)
+        self.kernels.impl("mm", mm_kernel, name, with_keyset=True)
+        if not self.work():
+            raise RuntimeError(f"torch {torch.__version__} does not call kernels at {name} as needed")
+
+    def guard(self):
+        return torch._C._IncludeDispatchKeyGuard(self.key)
+
+    def work(self) -> bool:
+        """Whether a product reaches a kernel while the key is included, goes on to torch's own, and reaches none afterwards."""
+        x, outside = torch.full((1, 1), 3.0, device="cpu"), _this_thread.device_types
+        _this_thread.device_types = reached = _Reached()
+        try:
+            with torch.no_grad(), self.guard():
+                products = [torch.mm(x, x), torch.addmm(x, x, x)]
+            inside, reached.kinds = reached.kinds, []
+            torch.mm(x, x)
+        finally:
+            _this_thread.device_types = outside
+        return inside == ["cpu", "cpu"] and not reached.kinds and [y.item() for y in products] == [9, 12]
 
 
-def _takes(keys, mat1, mat2, self=None) -> bool:
-    kind, recordable = PLAIN_KEYS.get(keys.raw_repr(), (None, True))
-    return (
-        kind in _here.device_types
-        and type(mat1) in routing.PLAIN
-        and type(mat2) in routing.PLAIN
-        and not torch.is_autocast_enabled(kind)  # its casts come first, and then this again
-        and not (recordable and routing.is_differentiated(mat1, mat2, self))
-        and (
-            (mat1.dtype in HALVES and mat2.dtype == mat1.dtype and mat1.ndim == mat2.ndim == 2)  # most calls, and half as long
-            or routing.unsupported_reason(mat1, mat2) is None
+def key_kernels() -> KeyKernels | None:
+    """Return the kernels at the key, or None where this torch has no such key or treats it in another way."""
+    try:
+        return KeyKernels(KEY_NAME)
+    except Exception:  # whatever a future torch raises for a key that it does not know
+        return None
+
+
+# ---- by mode ----
+
+
+def _kind(*tensors) -> str | None:
+    """Return the device type of the last one if all are strided, or None."""
+    strided = all(not x.is_nested and x.layout == torch.strided for x in tensors)
+    return routing.device_kind(tensors[-1]) if strided else None
+
+
+class Mode(TorchDispatchMode):
+    """The fallback. It runs Python for every operator."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func is ATEN_ADDMM and len(args) == 3:
+            addend, mat1, mat2 = args
+            if _takes_addend(addend, mat1, kwargs) and _takes(_kind(*args), True, mat1, mat2, addend):
+                return _run_addmm(addend, mat1, mat2, kwargs)
+        elif func is ATEN_MM and len(args) == 2:
+            if _takes(_kind(*args), True, *args):
+                return _run_mm(*args)
+        else:  # without autograd a composite operator, as aten::linear is, arrives here whole
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        return func(*args, **kwargs)
+
+
+_key_kernels = key_kernels()
+_warned = False
+
+
+def _new_guard():
+    global _warned
+    if _key_kernels is not None:
+        return _key_kernels.guard()
+    if not _warned:
+        _warned = True
+        warnings.warn(
+            f"torch_addmm_tc.enabled(): torch {torch.__version__} does not support the dispatch key {KEY_NAME} as needed. A "
+            "TorchDispatchMode takes its place: results are the same, but each operator takes the host longer. "
+            "swap_linears(model) costs nothing of the kind.",
+            stacklevel=4,
         )
-    )
-
-
-def _addmm(keys, self, mat1, mat2, **scalars):  # those that are not 1
-    dtype = self.dtype
-    if (
-        type(self) in routing.PLAIN
-        and dtype == mat1.dtype
-        and not (scalars and any(isinstance(x, complex) for x in scalars.values()))
-        and _takes(keys, mat1, mat2, self)
-    ):
-        product = ADDMM if dtype in HALVES else addmm  # addmm asks for torch's TF32 setting
-        return product(self, mat1, mat2, **scalars)
-    return ATEN.addmm.default.redispatch(keys & KEYS_BELOW, self, mat1, mat2, **scalars)
-
-
-def _mm(keys, mat1, mat2):
-    if _takes(keys, mat1, mat2):
-        return ADDMM(None, mat1, mat2) if mat1.dtype in HALVES else mm(mat1, mat2)
-    return ATEN.mm.default.redispatch(keys & KEYS_BELOW, mat1, mat2)
-
-
-_fallback, _kernels = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
-_fallback.fallback(torch.library.fallthrough_kernel, NAME)
-_kernels.impl("addmm", _addmm, NAME, with_keyset=True)
-_kernels.impl("mm", _mm, NAME, with_keyset=True)
+    return Mode()
 
 
 @contextmanager
 def enabled(device_type="cuda"):
-    """A context in which this thread's aten::addmm and aten::mm on `device_type` ("cuda" or "cpu"), and with them nn.Linear and
-    products of matrices, are this package's ops. What those do not support (routing.py) is torch's, and so are products whose
-    gradients are asked for; what their backward multiplies in this thread is not. torch.compile compiles for the inside and the
-    outside of a block apart, and alike: for it there is compile_options().
+    """Run this thread's aten::addmm and aten::mm on this package's op, and with them nn.Linear and products of matrices.
+
+    Left to torch are products that the op does not support (routing.py) and products whose gradients are asked for. What a
+    backward in this thread multiplies is not left. torch.compile compiles for the inside and the outside of a block apart, and
+    alike: for compiled models there is compile_options().
+
+    Args:
+        device_type: "cuda" or "cpu"; products on other devices are left to torch. Blocks of both may nest.
     """
-    kind, here = torch.device(device_type).type, _here
+    kind, here = torch.device(device_type).type, _this_thread
     if not here.device_types:
-        here.guard = torch._C._IncludeDispatchKeyGuard(KEY)
+        here.guard = _new_guard()
         here.guard.__enter__()
     here.device_types[kind] += 1
     try:

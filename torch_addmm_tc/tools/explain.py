@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import torch
 
+from torch_addmm_tc.ops import kernels
 from torch_addmm_tc.tools.planning import H200, Candidate, Gpu, Plan, plan
 
-# An H200's limits: the most that was measured on one of each tensor-core instruction alone and of a copy (bench/ceilings.cu
-# measures them again), and fp32 on CUDA cores by NVIDIA's data sheet.
-WGMMA, MMA, FP32 = ("wgmma", 890e12), ("mma.sync", 620e12), ("fp32", 67e12)
-BYTES_PER_SECOND = 4.2e12
+# The unit of each kernel's products, and its peak in a Gpu's peaks.
+PEAKS = {"fp32": "fp32_tflops", "mma.sync": "mma_sync_tflops", "wgmma": "wgmma_tflops"}
+UNITS = {kernel["name"]: kernel["unit"] for kernel in kernels()}
 
 REGISTERS_PER_SM = 65536  # 32-bit ones, sm_80 and later
 RESERVED_SMEM = 1024  # bytes of shared memory that CUDA takes per block, sm_80 and later
@@ -19,22 +19,22 @@ LARGEST = 2**30  # keeps byte counts within 64 bits
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How many blocks of a kernel instance an SM holds, as far as each resource allows.
+    """How many blocks of a configuration an SM holds, as far as each resource allows.
 
-    `registers` per thread are the most that the instance's launch bounds allow; static shared memory is not counted.
+    `registers` per thread are the most that the launch bounds allow. Static shared memory is not counted.
     """
 
     registers: int
     limits: dict[str, int]
 
     @staticmethod
-    def of(instance: dict, gpu: Gpu) -> "Occupancy":
-        threads = instance["threads"]
-        registers = min(255, REGISTERS_PER_SM // (threads * instance["blocks_per_sm"]) // 8 * 8)
+    def of(config: dict, gpu: Gpu) -> "Occupancy":
+        threads = config["threads"]
+        registers = min(255, REGISTERS_PER_SM // (threads * config["blocks_per_sm"]) // 8 * 8)
         limits = {
             "threads": gpu.threads_per_sm // threads,
             "registers": REGISTERS_PER_SM // (threads * registers),
-            "shared memory": gpu.smem_per_sm // (instance["smem_bytes"] + RESERVED_SMEM),
+            "shared memory": gpu.smem_per_sm // (config["smem_bytes"] + RESERVED_SMEM),
         }
         return Occupancy(registers, limits)
 
@@ -53,28 +53,28 @@ def ceil_div(a: int, b: int) -> int:
 
 @dataclass(frozen=True)
 class Waves:
-    """`shares`, tiles or parts of a split K of each, computed by a persistent grid (csrc/tile/launch.h) of `blocks`, of which
-    the GPU holds up to `slots` at once."""
+    """Work tiles, an output tile or one K slice of it each, computed by a persistent grid (csrc/tile/launch.h) of `blocks`. The
+    GPU holds up to `slots` blocks at once."""
 
-    shares: int
+    work_tiles: int
     blocks: int
     slots: int
 
     @staticmethod
-    def of(m: int, n: int, instance: dict, gpu: Gpu, splits: int = 1) -> "Waves":
-        shares = ceil_div(m, instance["tile_m"]) * ceil_div(n, instance["tile_n"]) * splits
-        per_sm = instance["blocks_per_sm"]
-        resident = min(per_sm, Occupancy.of(instance, gpu).blocks)
-        return Waves(shares, min(shares, gpu.num_sms * per_sm), gpu.num_sms * resident)
+    def of(m: int, n: int, config: dict, gpu: Gpu, k_slices: int = 1) -> "Waves":
+        work_tiles = ceil_div(m, config["tile_m"]) * ceil_div(n, config["tile_n"]) * k_slices
+        per_sm = config["blocks_per_sm"]
+        resident = min(per_sm, Occupancy.of(config, gpu).blocks)
+        return Waves(work_tiles, min(work_tiles, gpu.num_sms * per_sm), gpu.num_sms * resident)
 
     @property
     def count(self) -> int:
-        return ceil_div(self.shares, self.slots)
+        return ceil_div(self.work_tiles, self.slots)
 
     @property
     def last(self) -> int:
-        """Shares in the last wave."""
-        return self.shares - (self.count - 1) * self.slots
+        """Work tiles in the last wave."""
+        return self.work_tiles - (self.count - 1) * self.slots
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,6 @@ class Work:
 
     flops: int
     bytes: int
-
-    @property
-    def memory_us(self) -> float:
-        return self.bytes / BYTES_PER_SECOND * 1e6
 
 
 @dataclass(frozen=True)
@@ -165,7 +161,7 @@ def run(options) -> int:
         print("nothing to compute: K = 0, so the result is " + ("zeros" if problem.c == "none" else "beta * C"))
         return 0
     chosen = problem.plan(gpu)
-    print("\n".join(verdicts(chosen)))
+    print("\n".join(comparison(chosen)))
     if chosen.kernel is None:
         print("\nno kernel runs this on this GPU")
         return 1
@@ -175,7 +171,7 @@ def run(options) -> int:
     return 0
 
 
-def verdicts(chosen: Plan):
+def comparison(chosen: Plan):
     """A line per candidate: the pick, then why each of the others lost."""
     best = chosen.candidates[0]
     for candidate in chosen.candidates:
@@ -185,21 +181,22 @@ def verdicts(chosen: Plan):
 
 
 def facts(problem: Problem, best: Candidate, gpu: Gpu):
-    """What the picked instance makes of the problem, a line each."""
-    instance, work = best.config, problem.work
-    grid, fit = Waves.of(problem.m, problem.n, instance, gpu, best.k_slices), Occupancy.of(instance, gpu)
-    tiles = f"{grid.shares // best.k_slices} of {instance['tile_m']}x{instance['tile_n']}"
-    tiles += f", each in {best.k_slices} shares of K" if best.k_slices > 1 else ""
+    """What the picked configuration makes of the problem, a line each."""
+    config, work = best.config, problem.work
+    grid, fit = Waves.of(problem.m, problem.n, config, gpu, best.k_slices), Occupancy.of(config, gpu)
+    tiles = f"{grid.work_tiles // best.k_slices} of {config['tile_m']}x{config['tile_n']}"
+    tiles += f", each in {best.k_slices} K slices" if best.k_slices > 1 else ""
     allowed = ", ".join(f"{what} {blocks}" for what, blocks in fit.limits.items())
-    yield "tiles", f"{tiles}, on a grid of {grid.blocks} x {instance['threads']} threads"
+    yield "tiles", f"{tiles}, on a grid of {grid.blocks} x {config['threads']} threads"
     yield "waves", f"{grid.count} of {grid.slots}; the last has {grid.last}, {grid.last / grid.slots:.1%}"
     yield "per SM", f"{fit.blocks} blocks, limited by {fit.limiting} (each allows: {allowed})"
-    yield "per block", f"at most {fit.registers} registers per thread, {instance['smem_bytes']} bytes of dynamic shared memory"
+    yield "per block", f"at most {fit.registers} registers per thread, {config['smem_bytes']} bytes of dynamic shared memory"
     gigaflops, megabytes, intensity = work.flops / 1e9, work.bytes / 1e6, work.flops / work.bytes
     yield "work", f"{gigaflops:.4g} GFLOP, {megabytes:.4g} MB if each matrix moves once: {intensity:.4g} FLOP/byte"
-    unit, rate = {"simt": FP32, "wgmma_tma": WGMMA, "wgmma_cluster": WGMMA}.get(best.kernel, MMA)
-    arithmetic_us = work.flops / rate * 1e6
-    yield "arithmetic", f"{arithmetic_us:.4g} us at an H200's {rate / 1e12:.0f} TFLOP/s of {unit}"
-    yield "memory", f"{work.memory_us:.4g} us at an H200's {BYTES_PER_SECOND / 1e12:.1f} TB/s"
-    limit, bound = max((arithmetic_us, "arithmetic"), (work.memory_us, "memory"))
+    unit = UNITS[best.kernel]
+    tflops, gb_per_s = gpu.peaks[PEAKS[unit]], gpu.peaks["dram_gb_per_s"]
+    arithmetic_us, memory_us = work.flops / tflops / 1e6, work.bytes / gb_per_s / 1e3
+    yield "arithmetic", f"{arithmetic_us:.4g} us at the GPU's peak, {tflops:.4g} TFLOP/s of {unit}"
+    yield "memory", f"{memory_us:.4g} us at the GPU's peak, {gb_per_s:.4g} GB/s"
+    limit, bound = max((arithmetic_us, "arithmetic"), (memory_us, "memory"))
     yield "predicted", f"{best.microseconds:.4g} us; the higher limit, {bound}, is {limit / best.microseconds:.1%} of it"
