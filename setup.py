@@ -252,7 +252,6 @@ class Builder:
                 if not targets:
                     continue
                 gencode = [f"-gencode=arch=compute_{x.split('_')[1]},code={x}" for x in targets]
-                gencode += ["-DTC_PTX"] * any(x.startswith("compute_") for x in targets)
                 file, folder, i = name, BUILD / "-".join(targets), None if name in HELPERS else i
                 if i is not None:
                     gencode, file = [*gencode, f"-DTC_CONFIG={i}"], f"{name}.{i}"

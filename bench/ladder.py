@@ -41,7 +41,7 @@ def measure(size: int, seconds: float, ceilings: Ceilings) -> dict:
         out = torch.empty(size, size, dtype=torch.float16, device="cuda")
         if poison:
             out.fill_(math.nan)
-        torch.ops.tc.addmm_by_kernel_out(*args, **SCALARS, kernel=name, out=out)
+        torch.ops.tc.addmm_out(*args, **SCALARS, kernel_name=name, out=out)
         return out
 
     contenders = {

@@ -3,7 +3,7 @@
     python -m bench.models [--json FILE] [--small] [--only TEXT] [--task TASK] [--rounds N]     (needs transformers)
 
 GPT-2 (its Conv1D layers, its head of 50257 tokens), a BERT encoder, Llama-style layers and a ViT, fp16 and bf16: prefill and,
-where the network writes text, decoding with a cache. Each way to run one is timed in turn, wall clock of a whole forward call,
+where the network writes text, decoding with a cache. Each mode is timed in turn, wall clock of a whole forward call,
 host and GPU: eager as it is, inside enabled(), with swap_linears, and compiled without and with compile_options(). Beside them
 stand how long the GPU works in a call, how long of that for products, with the activations that are part of them, the error
 against the same network in float32, and, for GPT-2, whether 64 greedy steps give torch's tokens. A decoding step waits for the
@@ -28,7 +28,7 @@ import torch_addmm_tc as tc
 from bench.timing import record
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-OURS = {"tc::addmm", "tc::mm", "tc::addmm_activation", "tc::mm_activation"}
+OURS = {"tc::addmm"}
 PRODUCTS = {"aten::addmm", "aten::mm", "aten::_addmm_activation"}
 PAIRS = ("torch", "enabled()"), ("torch.compile", "torch.compile, compile_options()")  # without the package, and with it
 GREEDY_STEPS = 64
@@ -103,7 +103,7 @@ def decode(model, sequences, context) -> Callable[[], torch.Tensor]:
     return step
 
 
-def ways(model, *, compiled: bool) -> dict:
+def modes(model, *, compiled: bool) -> dict:
     """Name: (the model to call, the context to call it in)."""
     result = {
         "torch": (model, nullcontext),
@@ -185,7 +185,7 @@ def measure(network, dtype, rounds, *, small, only=""):
         arguments = prefill(network, sequences, tokens)
         torch._dynamo.reset()
         contenders = {}
-        for name, (variant, context) in ways(model, compiled=kind == "prefill").items():
+        for name, (variant, context) in modes(model, compiled=kind == "prefill").items():
             function = call(variant, arguments) if kind == "prefill" else decode(variant, sequences, tokens)
             contenders[name] = function, context
         more = 4 if kind == "decode" else 1  # the host's time, which it waits for, varies more

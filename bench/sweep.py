@@ -76,7 +76,7 @@ def measure(problem, *, kernel, peaks, seconds, regret=False, rival=None) -> Row
 
     def by_name(args, name):
         out = torch.empty(m, n, dtype=out_dtype, device="cuda")
-        torch.ops.tc.addmm_by_kernel_out(*args, **scalars, allow_tf32=tf32, kernel=name, out=out)
+        torch.ops.tc.addmm_out(*args, **scalars, precision="tf32" if tf32 else "ieee", kernel_name=name, out=out)
         return out
 
     def ours(args):

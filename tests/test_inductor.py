@@ -43,8 +43,8 @@ def said(caplog):
 @pytest.mark.parametrize("dynamic", (False, True))
 def test_products_are_replaced(device, said, mode, dynamic):
     model = Model(device)
-    # torch pads odd sizes on CUDA where its own kernels, by timings made on the spot, gain from it. A product in padded operands is
-    # no sum or activation of aten.mm any more.
+    # On CUDA torch pads odd sizes where that makes its own kernels faster, by timings made on the spot. Padding comes between a
+    # product and what follows it, so that nothing could be fused.
     options = {"fx_graph_cache": False, "shape_padding": False}
     fast = compiled(model, mode, options, dynamic=dynamic)
     for rows in (16, 24, 40) if dynamic else (16,):

@@ -1,6 +1,8 @@
 """The planner, without a GPU: what may run, what is picked, and the reasons given."""
 
 import itertools
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -223,3 +225,55 @@ def test_predictions_are_positive_and_grow_with_the_problem(m, n, k):
     assert least <= cost(16 * m, 8 * n, 8 * k)
     assert least <= cost(8 * m, 16 * n, 8 * k)
     assert least <= cost(8 * m, 8 * n, 16 * k)
+
+
+def test_peaks_come_from_the_table_by_the_drivers_name():
+    assert tc.Gpu(90, 132, 227 * 1024, "NVIDIA H200").peaks == H200.peaks
+    assert H200.peaks["dram_gb_per_s"] == 4800 and H200.peaks["wgmma_tflops"] == 989.4
+    h100 = tc.Gpu(90, 132, 227 * 1024, "NVIDIA H100 80GB HBM3").peaks
+    assert h100["wgmma_tflops"] == H200.peaks["wgmma_tflops"] and h100["dram_gb_per_s"] == 3350
+    nvl = tc.Gpu(90, 132, 227 * 1024, "NVIDIA H200 NVL").peaks  # the longest name counts
+    assert nvl["wgmma_tflops"] < H200.peaks["wgmma_tflops"]
+    part = tc.Gpu(90, 66, 227 * 1024, "NVIDIA H200 MIG 3g.71gb").peaks  # half of the SMs are another GPU
+    assert part["wgmma_tflops"] < 0.6 * H200.peaks["wgmma_tflops"]
+
+
+@pytest.mark.parametrize("gpu", (AMPERE, ADA, H200))
+def test_a_gpu_outside_the_table_gets_peaks_of_its_generation(gpu):
+    """At 1.7 GHz, so that they are near the table's."""
+    derived = tc.Gpu(gpu.sm, gpu.num_sms, gpu.smem_per_block, "an unknown GPU").peaks
+    for unit in ("fp32_tflops", "mma_sync_tflops", "wgmma_tflops"):
+        assert (derived[unit] > 0) == (gpu.peaks[unit] > 0)
+        assert derived[unit] <= 2.2 * gpu.peaks[unit] and gpu.peaks[unit] <= 2.2 * derived[unit]
+
+
+def test_a_prediction_follows_the_gpus_peaks():
+    """Twice the bandwidth makes memory-bound products faster, and twice the arithmetic the others; neither changes the rest."""
+    slow = {"fp32_tflops": 30.0, "mma_sync_tflops": 300.0, "wgmma_tflops": 500.0, "dram_gb_per_s": 2000.0}
+    wide, strong = slow | {"dram_gb_per_s": 4000.0}, slow | {"mma_sync_tflops": 600.0, "wgmma_tflops": 1000.0}
+
+    def time(case, peaks):
+        return plan(case, tc.Gpu(90, 132, 227 * 1024, peaks=peaks)).candidates[0].microseconds
+
+    memory, arithmetic = Case(4096, 4096, 8), Case(2048, 2048, 2048)
+    assert time(memory, wide) < 0.8 * time(memory, slow) and time(memory, strong) > 0.95 * time(memory, slow)
+    assert time(arithmetic, strong) < 0.8 * time(arithmetic, slow) and time(arithmetic, wide) > 0.95 * time(arithmetic, slow)
+
+
+@pytest.mark.gpu
+def test_measured_peaks_are_near_the_tables():
+    """What a GPU outside the table would get, on one that is in it."""
+    known, measured = tc._C.device_peaks(0), tc._C.measure_device_peaks(0)
+    for name, value in known.items():
+        assert measured[name] == pytest.approx(value, rel=0.25)
+
+
+@pytest.mark.gpu
+def test_the_first_call_of_a_process_may_be_captured():
+    """It reads the GPU's specification, and measures where the table does not know the GPU."""
+    code = (
+        "import torch, torch_addmm_tc as tc; a = torch.ones(64, 64, device='cuda', dtype=torch.half); graph = torch.cuda.CUDAGraph()\n"
+        "with torch.cuda.graph(graph):\n    tc._C.measure_device_peaks(0); d = tc.addmm(a, a, a)\n"
+        "graph.replay(); assert (d == 65).all()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

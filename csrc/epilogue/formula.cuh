@@ -1,5 +1,5 @@
-// The epilogue's one formula, D = activation(alpha * product + beta * C) in fp32, rounded once. The other files of this folder bring
-// products and C to it, and its results to D.
+// The formula of every epilogue: D = activation(alpha * product + beta * C) in fp32, rounded once. The other files of this
+// folder bring products and C to the formula and write its results to D.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -22,13 +22,14 @@ __device__ __forceinline__ __half from_float(float x) { return __float2half_rn(x
 template <>
 __device__ __forceinline__ __nv_bfloat16 from_float(float x) { return __float2bfloat16_rn(x); }
 
-// In fp32, before the one rounding to D's dtype. This way round, so that a bias times beta is computed once for several rows.
+// beta * c is a product of its own, so that the compiler computes it once for a bias that several rows share.
 __device__ __forceinline__ float combine(float product, float alpha, float c, float beta) {
   return fmaf(alpha, product, beta * c);
 }
 
-// x * sigmoid(x * g), as Activation says, with a g of at most DEGREE. Two of its instructions go to the unit for special functions,
-// which takes 16 a cycle of an SM. Denormal results become 0: the power's does not show in the sum, the sigmoid's only below 1e-36.
+// x * sigmoid(x * g), see Activation. The degree of g is at most DEGREE. ex2 and rcp run on the special function units, which
+// take 16 instructions per cycle and SM. Both flush denormal results to 0. A flushed power does not show in 1 + power, and a
+// flushed sigmoid shows only below 1e-36.
 template <int DEGREE>
 __device__ __forceinline__ float gated(float x, const Activation& activation) {
   const float t = fminf(x * x, 36.f);
@@ -45,8 +46,9 @@ __device__ __forceinline__ float relu(float x) {
   return x;
 }
 
-// In place: one branch for all elements, not one for each. Two lengths of g, because instructions are what a tile waits for (gelu_tanh
-// after 8192x3072x768 on an H200: 80.5 microseconds with six steps for all, 72 with one for those that have no more, 62 without).
+// Works in place, with one branch for all elements. There are two lengths of g, because the instruction count bounds an
+// activation. gelu_tanh after 8192x3072x768 on an H200: 80.5 microseconds with six steps for every g, 72 with one step for a g
+// of degree one, 62 without an activation.
 template <int W>
 __device__ __forceinline__ void activate(float* x, const Activation& activation) {
   const auto each = [&](auto&& act) {

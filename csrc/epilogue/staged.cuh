@@ -1,20 +1,21 @@
-// Products that a warp staged in shared memory, to D.
+// Writes products that a warp staged in shared memory to D.
 #pragma once
 
 #include "vectors.cuh"
 
 namespace tc {
 
-// How many elements row i of a part of D, from (i0, j0) on, begins past a multiple of eight; none where D is wide. Staged rows
-// begin as many elements late, so that eight elements which share a piece of D share two of shared memory.
+// operator()(i): how many elements past a multiple of eight row i of a part of D begins, for the part at (i0, j0). SHIFTED is
+// VectorAccess::d_shifted: other layouts of D need no shift. Staged rows begin as many elements late, so that the eight
+// elements of an aligned vector of D lie in two aligned vectors of shared memory.
 template <bool SHIFTED>
 struct RowShift {
   int first = 0, step = 0;
-  __device__ RowShift(const GemmDesc& p, const VectorAccess& wide, int64_t i0, int64_t j0, int64_t d_offset) {
-    if (SHIFTED) first = (wide.d_first + d_offset + i0 * p.d.row + j0) & 7, step = p.d.row & 7;
+  __device__ RowShift(const GemmDesc& p, const VectorAccess& access, int64_t i0, int64_t j0, int64_t d_offset) {
+    if (SHIFTED) first = (access.d_first + d_offset + i0 * p.d.row + j0) & 7, step = p.d.row & 7;
   }
   __device__ int operator()(int i) const { return SHIFTED ? (first + i * step) & 7 : 0; }
-  __device__ int to_next(int i) const { return SHIFTED ? -(first + i * step) & 7 : 0; }  // elements up to the next multiple
+  __device__ int to_next(int i) const { return SHIFTED ? -(first + i * step) & 7 : 0; }  // to the next multiple of eight
 };
 
 template <bool SHIFTED>
@@ -23,26 +24,28 @@ __device__ __forceinline__ void store_pair(float* target, float x, float y) {
   else *reinterpret_cast<float2*>(target) = make_float2(x, y);
 }
 
-// The lane, as a value that the compiler cannot know earlier: what follows from it holds no registers through the main loop.
-__device__ __forceinline__ int lane_worked_out_here() {
+// The lane, hidden from the compiler until this point: values computed from it hold no registers during the main loop.
+__device__ __forceinline__ int opaque_lane() {
   int lane = threadIdx.x % 32;
   asm volatile("" : "+r"(lane));
   return lane;
 }
 
-// A warp's products, (ROWS, COLS) floats in rows PITCH apart, to a part of D that lies inside the matrix, C of type CElement and
-// D of DElement: COLS / 8 lanes to a row, eight elements each. SHIFTED: whole pieces from each row's first multiple of eight
-// on, one fewer, and by element the eight that lie before and after them. All of a batch's C is in flight before any of it is
-// used: with a branch, or a store to D, which C may be, between two loads, each costs a latency of its own (16384x4096x128 on
-// an H200: 216 microseconds a load at a time, 128 in batches of eight).
+// Writes a warp's products, (ROWS, COLS) floats in rows PITCH apart, to a part of D that lies inside the matrix. C has elements
+// of type CElement and D of type DElement. COLS / 8 lanes share a row, with a vector of eight elements each. SHIFTED: the
+// vectors start at each row's first multiple of eight, so a row has one vector fewer, and the eight elements before and after
+// the vectors go one by one. All loads of C in a batch are issued before the first use. A branch or a store to D, which may be
+// C, between two loads would cost each load a latency of its own. 16384x4096x128 on an H200: 216 microseconds with one load at
+// a time, 128 in batches of eight.
 template <typename CElement, typename DElement, int ROWS, int COLS, int PITCH, bool SHIFTED>
 __device__ __forceinline__ void finish_vectors(const GemmDesc& p, const RowShift<SHIFTED>& shift, float* staged, int64_t i0,
                                               int64_t j0, int64_t d_offset) {
-  constexpr int LANES = COLS / 8, STEP = 32 / LANES, RUNS = ROWS / STEP, BATCH = RUNS < 8 ? RUNS : 8;  // STEP: rows at once
-  constexpr int PIECES = LANES - SHIFTED, EDGES = SHIFTED ? 8 / LANES : 0;  // of a row; single elements of a lane
-  static_assert(RUNS % BATCH == 0);
-  const int lane = lane_worked_out_here();
-  const int piece = min(lane % LANES, PIECES - 1);
+  constexpr int LANES = COLS / 8, STEP = 32 / LANES;                       // lanes of a row; rows at once
+  constexpr int VECTORS = ROWS / STEP, BATCH = VECTORS < 8 ? VECTORS : 8;  // vectors of a lane; of them in a batch
+  constexpr int PER_ROW = LANES - SHIFTED, EDGES = SHIFTED ? 8 / LANES : 0;  // vectors of a row; single elements of a lane
+  static_assert(VECTORS % BATCH == 0);
+  const int lane = opaque_lane();
+  const int vector = min(lane % LANES, PER_ROW - 1);
   const CElement* c = static_cast<const CElement*>(p.c.data) + (i0 + lane / LANES) * p.c.row + j0;
   DElement* d = static_cast<DElement*>(p.d.data) + d_offset + (i0 + lane / LANES) * p.d.row + j0;
   const int64_t c_step = STEP * p.c.row, d_step = STEP * p.d.row;
@@ -55,21 +58,21 @@ __device__ __forceinline__ void finish_vectors(const GemmDesc& p, const RowShift
       return e < shift.to_next(i) ? e : COLS - 8 + e;
     };
     const auto row_of = [&](int i) { return &staged[i * PITCH + shift(i)]; };
-    const bool has_piece = !SHIFTED || lane % LANES < PIECES, active = p.epilogue.activation.kind != Activation::Kind::none;
-    // The lane's piece of row i and its edges.
-    const auto store = [&](int i, DElement* line, const Vec<float, 8>& of_piece, const float* of_edges) {
+    const bool has_vector = !SHIFTED || lane % LANES < PER_ROW, active = p.epilogue.activation.kind != Activation::Kind::none;
+    // Writes the lane's vector of row i and its single elements.
+    const auto store = [&](int i, DElement* row, const Vec<float, 8>& values, const float* edge_values) {
       Vec<DElement, 8> rounded;
 #pragma unroll
-      for (int e = 0; e < 8; ++e) rounded.x[e] = from_float<DElement>(of_piece.x[e]);
-      if (has_piece) *reinterpret_cast<Vec<DElement, 8>*>(line + shift.to_next(i) + piece * 8) = rounded;
+      for (int e = 0; e < 8; ++e) rounded.x[e] = from_float<DElement>(values.x[e]);
+      if (has_vector) *reinterpret_cast<Vec<DElement, 8>*>(row + shift.to_next(i) + vector * 8) = rounded;
 #pragma unroll
-      for (int x = 0; x < EDGES; ++x) line[column_of_edge(i, x)] = from_float<DElement>(of_edges[x]);
+      for (int x = 0; x < EDGES; ++x) row[column_of_edge(i, x)] = from_float<DElement>(edge_values[x]);
     };
     if (p.c.data) {
 #pragma unroll
       for (int r = 0; r < BATCH; ++r, c += c_step) {
         const int i = first + r * STEP;
-        addend[r] = *reinterpret_cast<const Vec<CElement, 8>*>(c + shift.to_next(i) + piece * 8);
+        addend[r] = *reinterpret_cast<const Vec<CElement, 8>*>(c + shift.to_next(i) + vector * 8);
 #pragma unroll
         for (int x = 0; x < EDGES; ++x) edge[r][x] = c[column_of_edge(i, x)];
       }
@@ -77,41 +80,41 @@ __device__ __forceinline__ void finish_vectors(const GemmDesc& p, const RowShift
 #pragma unroll
     for (int r = 0; r < BATCH; ++r) {
       const int i = first + r * STEP;
-      Vec<float, 8>* const at = reinterpret_cast<Vec<float, 8>*>(row_of(i) + shift.to_next(i) + piece * 8);
-      Vec<float, 8> of_piece = *at;
-      float of_edges[EDGES + 1];
+      Vec<float, 8>* const at = reinterpret_cast<Vec<float, 8>*>(row_of(i) + shift.to_next(i) + vector * 8);
+      Vec<float, 8> values = *at;
+      float edge_values[EDGES + 1];
 #pragma unroll
-      for (int e = 0; e < 8; ++e) of_piece.x[e] = combine(of_piece.x[e], p.epilogue.alpha, to_float(addend[r].x[e]), p.epilogue.beta);
+      for (int e = 0; e < 8; ++e) values.x[e] = combine(values.x[e], p.epilogue.alpha, to_float(addend[r].x[e]), p.epilogue.beta);
 #pragma unroll
       for (int x = 0; x < EDGES; ++x)
-        of_edges[x] = combine(row_of(i)[column_of_edge(i, x)], p.epilogue.alpha, to_float(edge[r][x]), p.epilogue.beta);
+        edge_values[x] = combine(row_of(i)[column_of_edge(i, x)], p.epilogue.alpha, to_float(edge[r][x]), p.epilogue.beta);
       if (!active) {
-        store(i, d + r * d_step, of_piece, of_edges);
+        store(i, d + r * d_step, values, edge_values);
         continue;
       }
-      __syncwarp();  // lanes without a piece read another's
-      if (has_piece) *at = of_piece;
+      __syncwarp();  // a lane without a vector has read another lane's
+      if (has_vector) *at = values;
 #pragma unroll
-      for (int x = 0; x < EDGES; ++x) row_of(i)[column_of_edge(i, x)] = of_edges[x];
+      for (int x = 0; x < EDGES; ++x) row_of(i)[column_of_edge(i, x)] = edge_values[x];
     }
     __syncwarp();
-    // One after another, because unrolled this took ptxas three times as long for all of mma_swizzle.
+    // Not unrolled: unrolled, ptxas took three times as long for all of mma_swizzle.
 #pragma unroll 1
     for (int r = 0; active && r < BATCH; ++r) {
       const int i = first + r * STEP;
-      Vec<float, 8> of_piece = *reinterpret_cast<const Vec<float, 8>*>(row_of(i) + shift.to_next(i) + piece * 8);
-      float of_edges[EDGES + 1];
+      Vec<float, 8> values = *reinterpret_cast<const Vec<float, 8>*>(row_of(i) + shift.to_next(i) + vector * 8);
+      float edge_values[EDGES + 1];
 #pragma unroll
-      for (int x = 0; x < EDGES; ++x) of_edges[x] = row_of(i)[column_of_edge(i, x)];
-      activate<8>(of_piece.x, p.epilogue.activation);
-      activate<EDGES>(of_edges, p.epilogue.activation);
-      store(i, d + r * d_step, of_piece, of_edges);
+      for (int x = 0; x < EDGES; ++x) edge_values[x] = row_of(i)[column_of_edge(i, x)];
+      activate<8>(values.x, p.epilogue.activation);
+      activate<EDGES>(edge_values, p.epilogue.activation);
+      store(i, d + r * d_step, values, edge_values);
     }
     d += BATCH * d_step;
   }
 }
 
-// The same for any part of any D and C, element by element.
+// Like finish_vectors, but element by element, for any part of any D and C.
 template <typename CElement, typename DElement, int ROWS, int COLS, int PITCH, bool SHIFTED>
 __device__ __forceinline__ void finish_elements(const GemmDesc& p, const RowShift<SHIFTED>& shift, float* staged, int64_t i0,
                                                 int64_t j0, int64_t d_offset) {
@@ -120,7 +123,7 @@ __device__ __forceinline__ void finish_elements(const GemmDesc& p, const RowShif
   const CElement* const c = static_cast<const CElement*>(p.c.data) + i0 * p.c.row + j0 * p.c.col;
   DElement* const d = static_cast<DElement*>(p.d.data) + d_offset + i0 * p.d.row + j0 * p.d.col;
   const int rows = int(min(int64_t(ROWS), p.m - i0)), cols = int(min(int64_t(COLS), p.n - j0));
-  const int lane = lane_worked_out_here();
+  const int lane = opaque_lane();
 #pragma unroll 1
   for (int first = lane; first < rows * COLS; first += BATCH * 32) {
     CElement addend[BATCH] = {};
@@ -128,7 +131,7 @@ __device__ __forceinline__ void finish_elements(const GemmDesc& p, const RowShif
 #pragma unroll
       for (int r = 0; r < BATCH; ++r) {
         const int i = (first + r * 32) / COLS, j = (first + r * 32) % COLS;
-        // Beyond the matrix its last row or column again, and nothing is stored: a branch would wait for the load.
+        // Beyond the matrix a lane loads the last row or column again and stores nothing: a branch would wait for the load.
         addend[r] = c[min(i, rows - 1) * p.c.row + min(j, cols - 1) * p.c.col];
       }
     }
@@ -151,18 +154,19 @@ __device__ __forceinline__ void finish_elements(const GemmDesc& p, const RowShif
   }
 }
 
-// A warp finishes (ROWS, COLS) products that it staged in shared memory, rows PITCH floats apart and shifted by `shift`, at
-// (i0, j0) of D: in 16-byte pieces wherever D and C have them, single elements side by side otherwise.
+// Finishes a warp's (ROWS, COLS) products at (i0, j0) of D. The products are staged in shared memory, in rows PITCH floats
+// apart and shifted by `shift`. The warp writes 16-byte vectors if D and C allow them, and single elements side by side
+// otherwise.
 template <typename T, int ROWS, int COLS, int PITCH, bool SHIFTED>
-__device__ __forceinline__ void finish_staged(const GemmDesc& p, const VectorAccess& wide, const RowShift<SHIFTED>& shift,
+__device__ __forceinline__ void finish_staged(const GemmDesc& p, const VectorAccess& access, const RowShift<SHIFTED>& shift,
                                               float* staged, int64_t i0, int64_t j0, int64_t d_offset) {
   if (i0 >= p.m || j0 >= p.n) return;
   const bool inside = i0 + ROWS <= p.m && j0 + COLS <= p.n;
-  const bool pieces = SHIFTED ? wide.c_shifted || !p.c.data : wide.d && (wide.c || !p.c.data);
+  const bool vectors = SHIFTED ? access.c_shifted || !p.c.data : access.d && (access.c || !p.c.data);
   const auto finish = [&](auto c_type, auto d_type) {
     using C = decltype(c_type);
     using D = decltype(d_type);
-    if (inside && pieces) finish_vectors<C, D, ROWS, COLS, PITCH>(p, shift, staged, i0, j0, d_offset);
+    if (inside && vectors) finish_vectors<C, D, ROWS, COLS, PITCH>(p, shift, staged, i0, j0, d_offset);
     else finish_elements<C, D, ROWS, COLS, PITCH>(p, shift, staged, i0, j0, d_offset);
   };
   if (!is_f32(p.d.dtype)) finish(T(), T());

@@ -1,12 +1,12 @@
-// How a matrix can be read and written, decided from its strides, its alignment and its extents. Planner, launchers and kernels
-// share these rules. X is a MatrixView or a MatrixKey; P is a GemmDesc or a PlanKey.
+// Rules for how a matrix can be read and written, given its strides, alignment and extents. Planner, launchers and kernels
+// share them. X is a MatrixView or a MatrixKey, and P is a GemmDesc or a PlanKey.
 #pragma once
 
 #include "desc.h"
 
 namespace tc {
 
-// The index of a matrix that runs through consecutive addresses.
+// The order of a matrix in memory: which of rows and columns are contiguous, if any.
 enum class Order : uint8_t { row_major, col_major, strided };
 
 template <typename X>
@@ -16,10 +16,10 @@ Order order_of(const X& x) {
 
 inline bool present(const MatrixView& x) { return x.data != nullptr; }
 
-// The address modulo 16, as far as it matters: its lowest bit that is set.
+// The address modulo 16. Callers use only its lowest set bit.
 inline uint64_t address_bits(const MatrixView& x) { return reinterpret_cast<uintptr_t>(x.data) % 16; }
 
-// Largest of 16, 8, 4, 2 that divides the address at which every contiguous row (or column) of x starts, in bytes.
+// The largest of 16, 8, 4 and 2 bytes that divides the start address of every contiguous row (or column) of x.
 template <typename X>
 int alignment(const X& x, int64_t rows, int64_t cols) {
   const Order order = order_of(x);
@@ -30,22 +30,23 @@ int alignment(const X& x, int64_t rows, int64_t cols) {
   return bits % 16 == 0 ? 16 : bits % 8 == 0 ? 8 : bits % 4 == 0 ? 4 : 2;
 }
 
-// Whether an aligned kernel cannot read the operand x, (outer, K), as it lies: by 16-byte vectors along a contiguous direction.
-// fp32 operands of tensor cores need K contiguous, because ldmatrix transposes 16-bit elements only.
+// Whether operand x, (outer, K), must be repacked before an aligned kernel can read it. Aligned kernels read 16-byte vectors
+// along a contiguous direction. Tensor cores need fp32 operands with K contiguous, because ldmatrix transposes only 16-bit
+// elements.
 template <typename X>
 bool needs_repack(const X& x, int64_t outer, int64_t k) {
   const Order order = order_of(x);
   const bool k_contiguous = order == Order::row_major;
   const int64_t leading = k_contiguous ? x.row : x.col, count = k_contiguous ? outer : k, extent = k_contiguous ? k : outer;
-  const bool overlapping = count > 1 && leading < extent;  // expanded: a tensor map has no stride 0
+  const bool overlapping = count > 1 && leading < extent;  // an expanded tensor: a tensor map cannot have stride 0
   return k > 0 &&
          (order == Order::strided || alignment(x, outer, k) < 16 || overlapping || (is_f32(x.dtype) && !k_contiguous));
 }
 
-// The strides of an operand x, (outer, K), once it is repacked. Rows start at 16-byte boundaries, and long ones at those of
-// 128-byte cache lines, because TMA and cp.async fetch 128 bytes of a row at a time. 16-bit operands keep the direction that was
-// contiguous. K becomes contiguous for fp32 (see needs_repack), for what had no direction of stride 1, and for a single row: its
-// columns would hold one element and padding.
+// The strides of operand x, (outer, K), after repacking. Rows start at 16-byte boundaries. Rows of 1024 bytes or more start at
+// 128-byte cache lines, because TMA and cp.async fetch 128 bytes of a row at a time. 16-bit operands keep their contiguous
+// direction. K becomes contiguous for fp32 (see needs_repack), for operands without a direction of stride 1, and for a single
+// row, whose columns would hold one element and padding.
 template <typename X>
 X repacked(X x, int64_t outer, int64_t k) {
   const bool along_outer = !is_f32(x.dtype) && order_of(x) == Order::col_major && outer > 1;
@@ -62,19 +63,22 @@ int64_t repacked_bytes(const X& x, int64_t outer, int64_t k) {
   return (order_of(r) == Order::row_major ? outer * r.row : k * r.col) * size_of(r.dtype);
 }
 
-// Whether TMA can read x as it lies: rows at 16-byte boundaries.
+// Whether TMA can read x in place: contiguous rows that start at 16-byte boundaries.
 template <typename X>
 bool tma_loads(const X& x, int64_t rows, int64_t cols) {
   return order_of(x) == Order::row_major && alignment(x, rows, cols) == 16 && (rows == 1 || x.row >= cols);
 }
-// TMA writes whole 16-byte vectors: with rows that end elsewhere test_result_layouts[row_pitched] failed on an H200.
+
+// Whether TMA can write x. TMA writes whole 16-byte vectors: test_result_layouts[row_pitched] failed on an H200 with rows that
+// end elsewhere.
 template <typename X>
 bool tma_stores(const X& x, int64_t rows, int64_t cols) {
   return tma_loads(x, rows, cols) && cols * size_of(x.dtype) % 16 == 0;
 }
 
-// How an epilogue with TMA reads C and writes D. TMA comes first. `row` is one row for all, as a 1-D bias is, by cp.async. Rows of
-// 16-bit elements that are contiguous but begin anywhere go in 16-byte vectors. The rest goes element by element.
+// How an epilogue with TMA reads C and writes D. It prefers TMA. `row` reads one row of C for all rows, such as a 1-D bias, by
+// cp.async. `vectors` takes 16-byte vectors of rows of 16-bit elements that are contiguous but begin anywhere. `elements` takes
+// everything else, element by element.
 enum class CPath : uint8_t { none, tma, row, vectors, elements };
 enum class DPath : uint8_t { tma, vectors, elements };
 

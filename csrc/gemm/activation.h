@@ -1,4 +1,4 @@
-// What may become of an element of D in the end, in fp32 and before its one rounding.
+// Activations: the last step of the epilogue, in fp32, before D's one rounding.
 #pragma once
 
 #include <cmath>
@@ -7,8 +7,8 @@
 
 namespace tc {
 
-// x itself, relu(x), or a gated x: x * sigmoid(x * g(min(x^2, 36))) with a polynomial g. Beyond 6 the sigmoid is 0 or 1 to fp32's
-// precision, whatever g.
+// x itself, relu(x), or a gated x: x * sigmoid(x * g(min(x^2, 36))) with a polynomial g. For |x| > 6 the sigmoid is 0 or 1 to
+// fp32's precision, whatever g is.
 struct Activation {
   static constexpr int kMostDegree = 6;
   enum class Kind : uint8_t { none, relu, gated } kind = Kind::none;
@@ -21,9 +21,10 @@ struct NamedActivation {
   Activation activation;
 };
 
-// silu's g is 1. gelu with tanh is a sigmoid exactly, because (1 + tanh(y)) / 2 = sigmoid(2 y); its factor 1.595769 is sqrt(8 / pi).
-// gelu's own g is a minimax fit of the normal distribution's logit, ln(Phi(x) / Phi(-x)) / x, weighted by what an error in it does
-// to gelu: 7e-8 at most, and 6e-7 with fp32's rounding, where 0.5 x (1 + erf(x / sqrt(2))) in fp32 has 1.2e-6.
+// silu: g is 1. gelu_tanh is exactly a gated x, because (1 + tanh(y)) / 2 = sigmoid(2 y); the factor 1.595769 is sqrt(8 / pi).
+// gelu: g is a minimax fit of the normal distribution's logit, ln(Phi(x) / Phi(-x)) / x, weighted by the effect of g's error on
+// gelu. The fit's error in gelu is at most 7e-8, and 6e-7 with fp32's rounding; 0.5 x (1 + erf(x / sqrt(2))) in fp32 has
+// 1.2e-6.
 constexpr float kLog2E = 1.44269504f;
 inline constexpr NamedActivation kActivations[] = {
     {"none", {}},
@@ -34,14 +35,14 @@ inline constexpr NamedActivation kActivations[] = {
     {"silu", {Activation::Kind::gated, 0, {-kLog2E}}},
 };
 
-// Null where there is none of that name.
+// Null if no activation has this name.
 inline const Activation* find_activation(const std::string& name) {
   for (const NamedActivation& x : kActivations)
     if (name == x.name) return &x.activation;
   return nullptr;
 }
 
-// On the CPU; tile/epilogue.cuh says the same to a GPU.
+// The activation on the CPU. epilogue/formula.cuh has the GPU's.
 inline float activate(float x, const Activation& activation) {
   if (activation.kind == Activation::Kind::none) return x;
   if (activation.kind == Activation::Kind::relu) return x < 0.f ? 0.f : x;  // NaN stays NaN

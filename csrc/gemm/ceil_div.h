@@ -1,3 +1,4 @@
+// Integer division that rounds up.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What is asked: D = activation(alpha * (A @ B) + beta * C), as plain data.
-// Torch-free and CUDA-free: the op, the planner, the kernels and the tests share this description.
+// The description of a GEMM, D = activation(alpha * (A @ B) + beta * C), as plain data without torch or CUDA. The op, the
+// planner and the kernels share it.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ enum class DType : uint8_t { f16, bf16, f32 };
 // How products are formed. Every math accumulates in fp32.
 enum class Math : uint8_t {
   f16,       // fp16 operands, whose products are exact in fp32
-  bf16,      // bf16 operands, likewise
+  bf16,      // bf16 operands, whose products are exact in fp32
   tf32,      // fp32 operands rounded to TF32's 11 significant bits
   f32_simt,  // fp32 operands, multiplied in fp32 on CUDA cores
 };
 
 constexpr Math kMaths[] = {Math::f16, Math::bf16, Math::tf32, Math::f32_simt};
 
-// What the caller asks of fp32 operands, in torch.backends' words. The planner chooses a math that keeps it.
+// The precision that the caller asks for, in torch.backends' words. This limits the maths that the planner may choose for fp32.
 enum class Precision : uint8_t { ieee, tf32 };
 
 #if defined(__CUDACC__)
@@ -30,7 +30,7 @@ enum class Precision : uint8_t { ieee, tf32 };
 #define TC_HOST_DEVICE
 #endif
 
-// The switches have no default, and the build makes -Wswitch an error: a new enumerator does not compile until each one handles it.
+// The switches have no default, and the build makes -Wswitch an error: every switch must handle a new enumerator.
 TC_HOST_DEVICE constexpr bool is_f32(DType t) {
   switch (t) {
     case DType::f16:
@@ -98,7 +98,7 @@ struct GemmDesc {
   int64_t batch, m, n, k;  // `batch` products; the kernels so far take one
   MatrixView a;            // (M, K), f16, bf16 or f32
   MatrixView b;            // (K, N), A's dtype
-  MatrixView c;            // (M, N), A's dtype or f32; data is null where beta is 0, so that nothing can read it
+  MatrixView c;            // (M, N), A's dtype or f32; data is null if beta is 0, so that nothing can read C
   MatrixView d;            // (M, N), A's dtype or f32
   Precision precision;
   EpilogueArgs epilogue;
@@ -110,7 +110,7 @@ X transpose(X x) {
   return x;
 }
 
-// D^T = B^T A^T: the same memory, described from the other side. P: a GemmDesc or its PlanKey.
+// D^T = B^T A^T: the same memory with M and N exchanged. P is a GemmDesc or its PlanKey.
 template <typename P>
 P exchange_operands(P p) {
   std::swap(p.m, p.n);
@@ -120,8 +120,8 @@ P exchange_operands(P p) {
   return p;
 }
 
-// BLAS's rule: beta = 0 does not read C, and alpha = 0 does not read A and B. Without a product, K = 0 too, alpha has nothing to
-// act on, even where it is infinite or NaN.
+// BLAS's rule: beta = 0 does not read C, and alpha = 0 does not read A and B. Without a product (K = 0) alpha has no effect
+// either, even if alpha is infinite or NaN.
 inline GemmDesc without_unread(GemmDesc p) {
   if (p.epilogue.alpha == 0.f) p.k = 0;
   if (p.k == 0) p.epilogue.alpha = 0.f;
@@ -129,15 +129,15 @@ inline GemmDesc without_unread(GemmDesc p) {
   return p;
 }
 
-// The stride of an extent of 1 is never used, so it may be chosen. A single row or column then counts as contiguous along its
-// length, however it was sliced, and never along its extent of 1.
+// Chooses the strides of extents of 1, which are never used. A single row or column then counts as contiguous along its length,
+// however it was sliced, and never along its extent of 1.
 inline MatrixView canonical(MatrixView x, int64_t rows, int64_t cols) {
   if (cols == 1) x.col = x.row == 1 ? rows : 1;
   else if (rows == 1) x.row = x.col == 1 ? cols : 1;
   return x;
 }
 
-// One description for each problem, whatever strides the caller's tensors have along extents of 1.
+// Gives a problem one description, whatever strides the caller's tensors have along extents of 1.
 inline GemmDesc canonical(GemmDesc p) {
   p = without_unread(p);
   p.a = canonical(p.a, p.m, p.k);
@@ -147,7 +147,7 @@ inline GemmDesc canonical(GemmDesc p) {
   return p;
 }
 
-// The product whose result is one fp32 layer, (M, N), for each K slice. alpha, beta, C and the activation wait for the reduction.
+// The product that writes one fp32 layer, (M, N), per K slice. The reduction applies alpha, beta, C and the activation.
 inline GemmDesc partial_products(GemmDesc p, void* layers) {
   p.c.data = nullptr;
   p.d = {layers, p.n, 1, p.m * p.n, DType::f32};
@@ -155,7 +155,7 @@ inline GemmDesc partial_products(GemmDesc p, void* layers) {
   return p;
 }
 
-// What a launcher reports; op/cuda.cpp turns it into an exception.
+// The result of a launch. op/cuda.cpp turns an error into an exception.
 struct Status {
   int cuda_error = 0;     // a cudaError_t
   const char* call = "";  // the call that returned it

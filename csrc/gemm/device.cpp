@@ -5,9 +5,9 @@
 namespace tc {
 namespace {
 
-// Sources: NVIDIA's data sheets of the products and its white papers on GA100, GA102, AD102, GH100 and RTX Blackwell, dense products,
-// fp32 accumulation. Hopper's mma.sync has no published peak: 620 TFLOP/s were measured on an H200 (bench/ceilings.cu), and the
-// other Hopper boards are taken to have the same share of wgmma's peak.
+// Sources: NVIDIA's data sheets of the products and its white papers on GA100, GA102, AD102, GH100 and RTX Blackwell. Rates are
+// for dense products with fp32 accumulation. Hopper's mma.sync has no published peak: bench/ceilings.cu measured 620 TFLOP/s on
+// an H200, and the other Hopper boards are assumed to have the same share of wgmma's peak.
 constexpr double kMmaSyncOfWgmma = kH200.mma_sync_tflops / kH200.wgmma_tflops;
 
 constexpr KnownGpu kGpus[] = {
@@ -51,8 +51,8 @@ const KnownGpu* find_gpu(const std::string& driver_name, int sm, int num_sms) {
   return found;
 }
 
-// Fused multiply-adds of an SM in a cycle, from the white papers named above. sm_100 has no published figure for mma.sync and is taken
-// to have sm_80's. GeForce boards have half of the 512, which only makes the planner expect too much of every kernel alike.
+// Fused multiply-adds per SM and cycle come from the white papers named above. sm_100 has no published figure for mma.sync and
+// is assumed to have sm_80's. GeForce boards have half of the 512: the planner then expects too much of every kernel alike.
 KnownGpu derived_gpu(int sm, int num_sms, double ghz, double dram_gb_per_s) {
   const int fp32 = sm == 80 ? 64 : 128;
   const int wgmma = sm == 90 ? 2048 : 0;

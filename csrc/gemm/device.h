@@ -1,4 +1,4 @@
-// What the planner and the launchers know of a GPU.
+// The description of a GPU for the planner and the launchers.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ constexpr const char* name_of(Unit unit) {
   __builtin_unreachable();
 }
 
-// A GPU model's peaks: dense products with fp32 accumulation, of 16-bit operands where a tensor core forms them.
+// The peaks of a GPU model for dense products with fp32 accumulation. Tensor core peaks are for 16-bit operands.
 struct KnownGpu {
-  const char* name;  // the beginning of what the driver calls it, after "NVIDIA "
+  const char* name;  // the beginning of the driver's name for the GPU, after "NVIDIA "
   int sm;            // 10 * major + minor
   int num_sms;
   double fp32_tflops, mma_sync_tflops, wgmma_tflops, dram_gb_per_s;
@@ -35,20 +35,20 @@ struct KnownGpu {
   }
 };
 
-// One GPU of this process, or one that a test describes.
+// A GPU of this process, or one that a test describes.
 struct DeviceSpec {
   int ordinal;
-  int64_t smem_per_block;  // bytes, after opting in
+  int64_t smem_per_block;  // bytes, after opting in by cudaFuncAttributeMaxDynamicSharedMemorySize
   KnownGpu gpu;
 };
 
-// The kernels' rates and the cost model's constants were measured on this one; 620 TFLOP/s of mma.sync is a measurement too.
+// The kernels' rates and the cost model's constants were measured on this GPU. Its 620 TFLOP/s of mma.sync were measured too.
 inline constexpr KnownGpu kH200 = {"H200", 90, 132, 66.9, 620, 989.4, 4800};
 
-// The table's entry for what the driver reports, or null. The longest name that fits counts: an "NVIDIA H200 NVL" is no H200.
+// The table's entry for the driver's GPU, or null. The longest matching name wins: an "NVIDIA H200 NVL" is not an H200.
 const KnownGpu* find_gpu(const std::string& driver_name, int sm, int num_sms);
 
-// A GPU outside the table: its peaks by what an SM of its generation does in a cycle, its bandwidth as given.
+// Derives the peaks of a GPU outside the table from the rates of its generation's SM. The bandwidth is as given.
 KnownGpu derived_gpu(int sm, int num_sms, double ghz, double dram_gb_per_s);
 
 }  // namespace tc

@@ -7,7 +7,7 @@ namespace {
 
 bool contains(const int* archs, int arch) { return std::find(archs, archs + Code::kMostArchs, arch) != archs + Code::kMostArchs; }
 
-// The architectures that this build has machine code for, of any kernel; none in a build for the CPU alone.
+// The architectures for which this build has machine code of any kernel. A build for the CPU alone has none.
 const Code& build() {
   static const Code all = [] {
     Code sum;
@@ -21,8 +21,8 @@ const Code& build() {
   return all;
 }
 
-// Whether the build has code of this configuration for the GPU. PTX serves the GPUs that the build has no machine code for at all;
-// 9.0a has none. A build for the CPU alone plans as the full list of architectures would.
+// Whether the build has code of this configuration for the GPU. PTX serves the GPUs for which the build has no machine code at
+// all, and 9.0a has no PTX. A build for the CPU alone plans like a build for all architectures.
 bool has_code(const KernelTraits& kernel, const Config& config, int sm) {
   if (!build().archs[0]) return config.archs & (sm == 90 ? kHopper : kAmpere);
   const Code& code = kernel.code[int(&config - kernel.configs.first)];

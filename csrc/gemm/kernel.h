@@ -1,8 +1,7 @@
-// What a kernel tells the planner about itself, and how the planner reaches its compiled code.
+// The description of a kernel for the planner, and the table through which its compiled code is launched.
 #pragma once
 
 #include <cstddef>
-#include <initializer_list>
 
 #include "desc.h"
 #include "device.h"
@@ -38,27 +37,27 @@ struct Maths {
   static constexpr MathSet set{(0u | ... | (1u << unsigned(MATHS)))};
 };
 
-// One configuration of a kernel. Times and rates are an H200's; the cost model scales them to other GPUs.
+// One configuration of a kernel. Times and rates are those of an H200, and the cost model scales them to other GPUs.
 struct Config {
   int tile_m, tile_n, tile_k;
-  int stages;         // K tiles under way at once, in shared memory (mma_skinny: in registers)
+  int stages;         // K tiles in flight at once, in shared memory (mma_skinny: in registers)
   int threads;
   int smem_bytes;     // dynamic shared memory
-  int blocks_per_sm;  // what __launch_bounds__ asks for
-  float tflops;       // of 16-bit operands while nothing but the product runs, fitted to measured times
+  int blocks_per_sm;  // for __launch_bounds__
+  float tflops;       // with 16-bit operands while only the product runs, fitted to measured times
   float epilogue_us = 0;  // what no product hides of a tile's epilogue; 0: cost_model.cpp derives it from the tile's size
   int warp_slices = 1;    // mma_swizzle: groups of warps that multiply different k-steps of each K tile (sliced K)
-  int boxes = 0;          // wgmma_tma: 8 KB boxes of C and D in shared memory for each warpgroup that multiplies
-  bool pingpong = false;  // wgmma_tma: its two warpgroups take whole tiles in turn instead of sharing each
+  int boxes = 0;          // wgmma_tma: 8 KB boxes of C and D in shared memory, per warpgroup that multiplies
+  bool pingpong = false;  // wgmma_tma: two warpgroups take whole tiles in turn instead of sharing each tile
   ArchSet archs = kEverywhere;
 };
 
-// Whether a configuration of an aligned kernel uses programmatic dependent launch (ptx/pdl.cuh). Two blocks to an SM would crowd
-// together (1024 cubed on an H200: 14.9 us instead of 11.2).
+// Whether a configuration of an aligned kernel uses programmatic dependent launch (ptx/pdl.cuh). Two blocks per SM would crowd
+// together: 1024 cubed on an H200 took 14.9 microseconds with PDL and 11.2 without.
 constexpr bool uses_pdl(const Config& config) { return config.blocks_per_sm == 1; }
 
-// What crosses from the planner to a kernel. With SplitK::workspace and several K slices, D is fp32 partial products,
-// (k_slices, M, N), and alpha, beta and C wait for the reduction.
+// The arguments of a launch. With SplitK::workspace and several K slices, D holds fp32 partial products, (k_slices, M, N), and
+// the reduction applies alpha, beta and C.
 struct Launch {
   const GemmDesc& desc;  // canonical
   const Config& config;
@@ -69,28 +68,28 @@ struct Launch {
 };
 using Launcher = Status (*)(const Launch&);
 
-// The compiled code of one configuration. Its object file fills this in while the extension is loaded (tile/launch.h). It stays
-// empty where the build is for other GPUs, or for the CPU alone.
+// The compiled code of one configuration. The configuration's object file fills it in while the extension is loaded
+// (tile/launch.h). It stays empty if the build is for other GPUs or for the CPU alone.
 struct Code {
   static constexpr int kMostArchs = 16;
   Launcher launch = nullptr;
-  int archs[kMostArchs] = {};  // 10 times what DeviceSpec calls sm, as nvcc's __CUDA_ARCH_LIST__ has them
+  int archs[kMostArchs] = {};  // 10 times KnownGpu::sm, as in nvcc's __CUDA_ARCH_LIST__
 };
 template <auto& CONFIGS>
 inline Code kCode[sizeof(CONFIGS) / sizeof(CONFIGS[0])];
 
-// What a kernel asks of A and B in memory.
+// The layouts of A and B that a kernel can read.
 enum class OperandAccess : uint8_t {
   any,         // any strides
   contiguous,  // a direction of stride 1
   aligned,     // a direction of stride 1 in 16-byte vectors (needs_repack in access.h); other operands are repacked first
 };
 
-// What blocks that multiply K slices of the same tile do with their sums.
+// How blocks that multiply K slices of the same tile add their sums.
 enum class SplitK : uint8_t {
   none,       // K is not split
-  workspace,  // they write partial products there, and a second kernel adds them
-  cluster,    // they form a cluster and add the sums through distributed shared memory
+  workspace,  // blocks write partial products to workspace, and a second kernel adds them
+  cluster,    // blocks form a cluster and add the sums through distributed shared memory
 };
 constexpr int kLeastInCluster = 2, kMostInCluster = 4;  // K slices
 
@@ -104,9 +103,9 @@ struct KernelTraits {
   SplitK split_k;
   Span<const Config> configs;
   Span<Code> code;  // of each configuration
-  // Why the configuration cannot run, beyond what feasibility.cpp asks of every kernel; null: it can.
+  // Why the configuration cannot run, or null if it can. feasibility.cpp checks what holds for every kernel.
   const char* (*can_implement)(const PlanKey&, const Config&, const DeviceSpec&);
-  // Microseconds of the product and its epilogue, in k_slices.
+  // Predicted microseconds of the product and its epilogue, with k_slices K slices.
   double (*estimate_us)(const KernelTraits&, const Config&, Math, const PlanKey&, int k_slices, const DeviceSpec&);
 };
 

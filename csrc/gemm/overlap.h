@@ -1,4 +1,4 @@
-// Which matrices share memory, decided from pointers and strides alone.
+// Tells which matrices share memory, from pointers and strides alone.
 #pragma once
 
 #include <numeric>
@@ -7,7 +7,7 @@
 
 namespace tc {
 
-// Two indices of x name one element: i * row == j * col for some 0 < i < rows and 0 < j < cols, or a stride is 0.
+// Whether two indices of x name the same element: a stride is 0, or i * row == j * col for some 0 < i < rows and 0 < j < cols.
 inline bool overlaps_itself(const MatrixView& x, int64_t rows, int64_t cols) {
   if (rows == 0 || cols == 0) return false;
   if ((rows > 1 && x.row == 0) || (cols > 1 && x.col == 0)) return true;
@@ -20,8 +20,8 @@ inline bool same_elements(const MatrixView& x, const MatrixView& y, int64_t rows
   return x.data == y.data && x.dtype == y.dtype && (rows <= 1 || x.row == y.row) && (cols <= 1 || x.col == y.col);
 }
 
-// Exact for matrices side by side in one row- or column-major buffer (slices of a fused projection, say);
-// otherwise any two whose address ranges meet count as overlapping.
+// Whether x and y share memory. The answer is exact for matrices side by side in one row- or column-major buffer, such as
+// slices of a fused projection. Other matrices count as overlapping if their address ranges meet.
 inline bool overlap(const MatrixView& x, int64_t x_rows, int64_t x_cols, const MatrixView& y, int64_t y_rows, int64_t y_cols) {
   if (x_rows == 0 || x_cols == 0 || y_rows == 0 || y_cols == 0 || !x.data || !y.data) return false;
   const int64_t x_size = size_of(x.dtype), y_size = size_of(y.dtype);
@@ -30,14 +30,15 @@ inline bool overlap(const MatrixView& x, int64_t x_rows, int64_t x_cols, const M
   const int64_t y_end = y_begin + ((y_rows - 1) * y.row + (y_cols - 1) * y.col + 1) * y_size;
   if (x_end <= y_begin || y_end <= x_begin) return false;
 
-  // Contiguous lines of equal pitch: do the columns that they cover, as bytes modulo the pitch, meet?
+  // x and y have contiguous rows (or columns) and the same leading dimension. They overlap if the bytes that their rows cover,
+  // modulo the leading dimension, meet.
   const bool by_row = x.col == 1 && y.col == 1, by_col = x.row == 1 && y.row == 1;
-  const int64_t pitch = (by_row ? x.row : x.col) * x_size;
-  if ((!by_row && !by_col) || pitch != (by_row ? y.row : y.col) * y_size) return true;
+  const int64_t leading = (by_row ? x.row : x.col) * x_size;  // bytes
+  if ((!by_row && !by_col) || leading != (by_row ? y.row : y.col) * y_size) return true;
   const int64_t x_width = (by_row ? x_cols : x_rows) * x_size, y_width = (by_row ? y_cols : y_rows) * y_size;
-  if (pitch < x_width || pitch < y_width) return true;
-  const int64_t offset = ((y_begin - x_begin) % pitch + pitch) % pitch;  // of y's lines in x's pitch
-  return offset < x_width || offset + y_width > pitch;
+  if (leading < x_width || leading < y_width) return true;
+  const int64_t offset = ((y_begin - x_begin) % leading + leading) % leading;  // where y's rows begin in x's
+  return offset < x_width || offset + y_width > leading;
 }
 
 }  // namespace tc

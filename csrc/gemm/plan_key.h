@@ -1,5 +1,5 @@
 // Everything that the planner may know of a problem. The planner and its cache see nothing else, so that a cached plan cannot
-// depend on what the key leaves out.
+// depend on anything outside the key.
 #pragma once
 
 #include <cstring>
@@ -9,12 +9,12 @@
 
 namespace tc {
 
-// How a matrix lies, without where.
+// The layout of a matrix without its address.
 struct MatrixKey {
   int64_t row, col, batch;
   DType dtype;
-  uint8_t alignment;   // of the address: 16, 8, 4, 2 or 1; 0 where there is no matrix
-  uint8_t unused[6];   // a member, so that keys compare as bytes
+  uint8_t alignment;   // of the address, in bytes: 16, 8, 4, 2 or 1; 0: no matrix
+  uint8_t unused[6];   // takes the place of padding, so that keys compare as bytes
 };
 
 inline bool present(const MatrixKey& x) { return x.alignment != 0; }
@@ -28,7 +28,7 @@ struct PlanKey {
   uint8_t unused[6];
 };
 
-// The comparison covers every member, those of tomorrow too: padding, which would make it fail at random, does not compile.
+// The comparison covers every member, including future ones. Padding would make it fail at random, so padding does not compile.
 static_assert(std::has_unique_object_representations_v<PlanKey>);
 inline bool operator==(const PlanKey& x, const PlanKey& y) { return std::memcmp(&x, &y, sizeof(PlanKey)) == 0; }
 

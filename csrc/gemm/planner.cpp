@@ -9,9 +9,10 @@
 namespace tc {
 namespace {
 
-constexpr double kInClusters = 0.9;  // share of the SMs that clusters of more than two blocks can hold (30 of four on an H200)
+// The share of the SMs that clusters of more than two blocks can occupy. An H200 holds 30 clusters of four.
+constexpr double kInClusters = 0.9;
 
-// Chooses the number of K slices by predicted time, and records both.
+// Chooses the number of K slices by predicted time, and records the number and the time.
 void choose_k_slices(Candidate& x, const PlanKey& key, const DeviceSpec& device) {
   const KernelTraits& kernel = *x.kernel;
   const Config& config = *x.config;
@@ -43,7 +44,7 @@ void choose_k_slices(Candidate& x, const PlanKey& key, const DeviceSpec& device)
   x.microseconds = float(best);
 }
 
-// `key` lies as the candidate takes it: exchanged, if it exchanges.
+// `key` is exchanged already if the candidate exchanges operands.
 Candidate evaluate(const KernelTraits& kernel, const Config& config, Math math, bool exchanged, const PlanKey& key,
                    const DeviceSpec& device) {
   Candidate x{&kernel, &config, math, exchanged};
@@ -64,11 +65,11 @@ bool multiplies(const KernelTraits& kernel, DType dtype) {
                      [&](Math math) { return operand_dtype(math) == dtype && kernel.maths.has(math); });
 }
 
-// act(candidate) for every one in scope: kernels, configurations, and the maths that the operands' dtype leaves. A configuration
-// without such a math is a candidate once, for its reason.
+// Calls act(candidate) for every candidate in scope: each kernel, configuration, and math for the operands' dtype. A
+// configuration without such a math is one candidate, which reports the reason.
 template <typename F>
 void for_each_candidate(const PlanKey& key, const DeviceSpec& device, const Scope& scope, F&& act) {
-  // D's rows are to be contiguous. Epilogues that write columns as fast would make the other side worth a try.
+  // Kernels write rows of D faster than columns. If epilogues wrote columns as fast, both orders would be worth a try.
   const bool exchanged = order_of(key.d) == Order::col_major;
   const PlanKey p = exchanged ? exchange_operands(key) : key;
   for (const KernelTraits& kernel : kernels()) {

@@ -1,4 +1,4 @@
-// From a PlanKey and a DeviceSpec to a Candidate: pure functions that call no GPU.
+// Chooses how to run a problem, from a PlanKey and a DeviceSpec. These functions are pure and call no GPU.
 #pragma once
 
 #include <optional>
@@ -9,29 +9,29 @@
 
 namespace tc {
 
-// One way to run a problem: a kernel's configuration and its modes.
+// A kernel's configuration for a problem, and its modes.
 struct Candidate {
   const KernelTraits* kernel = nullptr;
   const Config* config = nullptr;
   Math math = Math::f16;
   bool exchanged = false;  // computes D^T = B^T A^T
-  bool repack_a = false, repack_b = false;  // copied into workspace first; A and B as exchanged
+  bool repack_a = false, repack_b = false;  // whether A and B, after the exchange, are first copied into workspace
   int k_slices = 1;
-  const char* reason = nullptr;  // why it cannot run; null: it can
-  float microseconds = 0;        // predicted; meaningless where it cannot run
+  const char* reason = nullptr;  // why the candidate cannot run; null: it can
+  float microseconds = 0;        // predicted; meaningless if the candidate cannot run
 
   int index() const { return int(config - kernel->configs.first); }
-  // Layers of partial products in workspace; 1 where D is written directly.
+  // Layers of partial products in workspace. 1: D is written directly.
   int layers() const { return kernel->split_k == SplitK::workspace ? k_slices : 1; }
 };
 
-// Where each part of the workspace begins, and its size, in bytes.
+// The offset of each part of the workspace, and the workspace's size, in bytes.
 struct Workspace {
   int64_t a, b, partials, size;
 };
 Workspace workspace_of(const PlanKey& key, const Candidate& candidate);
 
-// All kernels, one of them, or one of its configurations.
+// The candidates to consider: all kernels, one kernel, or one configuration.
 struct Scope {
   const KernelTraits* kernel = nullptr;  // null: every kernel
   const Config* config = nullptr;        // null: every configuration of the kernel
@@ -40,13 +40,13 @@ struct Scope {
   }
 };
 
-// "" is every kernel, "name" one of them, "name/2" its third configuration. Null where there is no such thing.
+// "" is every kernel, "name" is one kernel, and "name/2" is its third configuration. Null if the name is unknown.
 std::optional<Scope> find_scope(const std::string& name);
 
-// Every candidate in scope, those that cannot run included, in ladder order.
+// Every candidate in scope in ladder order, including those that cannot run.
 std::vector<Candidate> candidates(const PlanKey& key, const DeviceSpec& device, const Scope& scope = {});
 
-// The candidate in scope with the least predicted time; its kernel is null where none can run.
+// The candidate in scope with the least predicted time. Its kernel is null if no candidate can run.
 Candidate plan(const PlanKey& key, const DeviceSpec& device, const Scope& scope = {});
 
 }  // namespace tc

@@ -1,4 +1,4 @@
-// From a candidate to launches: repack what the kernel cannot read, run it, add the partial products of a split K.
+// Runs a candidate: repacks operands that the kernel cannot read, launches the kernel and adds split-K's partial products.
 #pragma once
 
 #include "planner.h"
@@ -8,10 +8,12 @@ namespace tc {
 // `desc` is canonical; `workspace` has workspace_of(key_of(desc), candidate).size bytes on the device, 256-byte aligned.
 Status run(const GemmDesc& desc, const Candidate& candidate, const DeviceSpec& device, void* workspace, void* stream);
 
-// Both are in kernels/00_workspace.cu.
-// Copies x, (outer, K), to `target`, which lies as repacked(x, outer, k) says.
+// kernels/00_workspace.cu defines launch_repack and launch_reduce.
+
+// Copies x, (outer, K), to `target`, which has the strides of repacked(x, outer, k).
 Status launch_repack(const MatrixView& x, const MatrixView& target, int64_t outer, int64_t k, const DeviceSpec& device,
                      void* stream);
+
 // Finishes D from fp32 partial products, (k_slices, M, N).
 Status launch_reduce(const GemmDesc& desc, const float* partials, int k_slices, const DeviceSpec& device, void* stream);
 

@@ -1,13 +1,18 @@
-// Not a rung: the memory-bound kernels that a rung may need around it.
+// Not a rung: the memory-bound kernels that run before and after a rung.
 //
-// An operand that cp.async and TMA cannot read (odd leading dimension, misaligned base, no direction of stride 1) is
-// repacked into workspace, laid out as repacked() in gemm/access.h says: realign copies lines to 16-byte boundaries,
-// make_k_contiguous also transposes. reduce adds the fp32 partial products of a split K in a fixed order and finishes D. All
-// three may start while the kernel before them still runs (ptx/pdl.cuh), but let no product do so:
-// its blocks would take SMs as those empty, L2 would merge fewer of their reads, because neighbours read the same tiles, and TF32
-// at 4095x4097x4099 with a bias took 561 microseconds on an H200 instead of 482 (bench/results/h200-tried.md).
+// Two of them repack an operand that cp.async and TMA cannot read: one with an odd leading dimension, a misaligned base, or no
+// direction of stride 1. The copy goes to workspace, and repacked() in gemm/access.h defines its layout. realign copies rows to
+// 16-byte boundaries. make_k_contiguous also transposes.
+//
+// The third kernel, reduce, adds the fp32 partial products of split-K in a fixed order and finishes D.
+//
+// All three may start while the kernel before them still runs (programmatic dependent launch, ptx/pdl.cuh). None of them lets
+// the product after it start early. The product's blocks would take SMs one by one as those become free. Blocks that read the
+// same tiles would then run at different times, and L2 would merge fewer of their reads. TF32 at 4095x4097x4099 with a bias
+// took 561 us on an H200 when the product started early, and 482 us without (bench/results/h200-tried.md).
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o workspace.cubin csrc/kernels/00_workspace.cu
+// Run:   python -m bench.sweep --only 4095,4097,4099
 #include <climits>
 #include <type_traits>
 
@@ -21,63 +26,66 @@ namespace tc {
 namespace {
 
 constexpr int THREADS = 256;
-constexpr int BATCH = 4;  // chunks that a thread has in flight; with 3 blocks to an SM, enough to cover DRAM's latency
+constexpr int BATCH = 4;  // 16-byte vectors in flight per thread; with 3 blocks per SM, they cover DRAM's latency
 
-// Lines of `bytes` bytes, `stride` bytes apart and aligned to their elements, to lines `pitch` 16-byte chunks apart, whose
-// last chunk is filled up with zeros. Index counts the chunks: 32 bits where they suffice, because divisions are a good
-// part of what a thread does.
+// Copies contiguous rows to 16-byte boundaries. The columns of a column-major matrix count as rows here. The source's rows have
+// `bytes` bytes, begin `stride` bytes apart, and are aligned to their elements. The target's rows begin `pitch` 16-byte vectors
+// apart, and zeros fill the rest of each row's last vector. Index counts vectors. It has 32 bits where those suffice, because
+// divisions are a large part of a thread's work.
 template <typename Index>
 __global__ __launch_bounds__(THREADS, 3) void realign(const void* source, int64_t stride, int64_t bytes, uint4* target,
-                                                      int64_t pitch, Index lines) {
+                                                      int64_t pitch, Index rows) {
   wait_on_dependencies();
-  const Index per_line = Index((bytes + 15) / 16), chunks = lines * per_line;
-  const Index step_lines = THREADS / per_line, step = THREADS % per_line;  // to a thread's next chunk
-  const uintptr_t begin = reinterpret_cast<uintptr_t>(source), end = begin + (lines - 1) * stride + bytes;
-  constexpr int kElemsPerThread = THREADS * BATCH;
-  for (Index block = blockIdx.x; block * kElemsPerThread < chunks; block += gridDim.x) {
-    const Index first = block * kElemsPerThread + threadIdx.x;
+  const Index per_row = Index((bytes + 15) / 16), vectors = rows * per_row;
+  const Index step_rows = THREADS / per_row, step = THREADS % per_row;  // from a thread's vector to its next one
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(source), end = begin + (rows - 1) * stride + bytes;
+  constexpr int VECTORS_PER_BLOCK = THREADS * BATCH;
+  for (Index block = blockIdx.x; block * VECTORS_PER_BLOCK < vectors; block += gridDim.x) {
+    const Index first = block * VECTORS_PER_BLOCK + threadIdx.x;
     const auto each = [&](auto&& act) {
-      Index line = first / per_line, chunk = first % per_line;
+      Index row = first / per_row, vector = first % per_row;
 #pragma unroll
       for (int i = 0; i < BATCH; ++i) {
-        act(i, int64_t(line), int64_t(chunk));
-        line += step_lines;
-        chunk += step;
-        if (chunk >= per_line) chunk -= per_line, ++line;
+        act(i, int64_t(row), int64_t(vector));
+        row += step_rows;
+        vector += step;
+        if (vector >= per_row) vector -= per_row, ++row;
       }
     };
     ShiftedVector copied[BATCH];
-    const auto from = [&](int64_t line, int64_t chunk) { return begin + line * stride + chunk * 16; };
-    each([&](int i, int64_t line, int64_t chunk) {
-      copied[i].fetch(from(line, chunk), line < lines ? int(min(int64_t(16), bytes - chunk * 16)) : 0, begin, end);
+    const auto from = [&](int64_t row, int64_t vector) { return begin + row * stride + vector * 16; };
+    each([&](int i, int64_t row, int64_t vector) {
+      copied[i].fetch(from(row, vector), row < rows ? int(min(int64_t(16), bytes - vector * 16)) : 0, begin, end);
     });
-    each([&](int i, int64_t line, int64_t chunk) {
-      const uint4 x = copied[i].value(from(line, chunk));
-      if (line < lines) target[line * pitch + chunk] = x;
+    each([&](int i, int64_t row, int64_t vector) {
+      const uint4 x = copied[i].value(from(row, vector));
+      if (row < rows) target[row * pitch + vector] = x;
     });
   }
 }
 
-constexpr int BLK = 64;  // of outer and of K in a tile of make_k_contiguous
+constexpr int BLK = 64;  // a tile of make_k_contiguous has BLK elements of outer and BLK of K
 
-// Element (o, k) of the source, (outer, K) with any strides, to target[o * leading + k]; zeros from K up to `leading`.
-// Reads run along the source's smaller stride, those of whole tiles of fp32 16 bytes each when `wide` (outer stride 1, lines
-// 16-byte aligned), and every write is 16 bytes of a line.
+// Copies element (o, k) of the source to target[o * leading + k] and writes zeros from K up to `leading`. The source is (outer,
+// K) and may have any strides. Reads follow its smaller stride; `along_k` says that this is K's. Every write is a 16-byte
+// vector. `outer_vectors` says that the outer stride is 1 and that 16-byte vectors along outer are aligned: whole tiles of fp32
+// are then read in such vectors.
 template <typename E>
 __global__ __launch_bounds__(THREADS, 4) void make_k_contiguous(const E* source, int64_t outer_stride, int64_t k_stride,
                                                                 E* target, int64_t leading, int64_t outer, int64_t k,
-                                                                bool along_k, bool wide) {
-  constexpr int W = 16 / int(sizeof(E)), kElemsPerThread = BLK * BLK / THREADS;  // elements of a chunk; of a thread
-  __shared__ __align__(16) E tile[BLK * BLK];  // (outer, K)
-  // A chunk's place in its row is permuted so that 8 lanes, on rows 1 or 4 apart, store to 8 different bank groups.
+                                                                bool along_k, bool outer_vectors) {
+  constexpr int W = 16 / int(sizeof(E));  // elements of a vector
+  constexpr int kElemsPerThread = BLK * BLK / THREADS;
+  __shared__ __align__(16) E tile[BLK * BLK];  // (BLK, BLK): (outer, K)
+  // A vector's place in its row is permuted: 8 lanes whose rows are 1 or 4 apart then store to 8 different bank groups.
   const auto at = [&](int o, int kk) { return &tile[o * BLK + (kk / W ^ ((o ^ o >> 2) & 7)) * W + kk % W]; };
   wait_on_dependencies();
   const int64_t tiles_k = (leading + BLK - 1) / BLK, tiles = (outer + BLK - 1) / BLK * tiles_k;
   for (int64_t t = blockIdx.x; t < tiles; t += gridDim.x) {
     const int64_t o0 = t / tiles_k * BLK, k0 = t % tiles_k * BLK;
     const int outer_left = int(min(int64_t(BLK), outer - o0)), k_left = int(min(int64_t(BLK), k - k0));
-    const E* next = source + o0 * outer_stride + k0 * k_stride;  // stepped: 64-bit products are slow
-    // V elements of outer to a read, whole chunks of K to a thread.
+    const E* next = source + o0 * outer_stride + k0 * k_stride;  // stepped, because 64-bit multiplications are slow
+    // A read takes V elements along outer. A thread reads W consecutive k, so that it can store whole vectors along K.
     const auto read_along_outer = [&](auto elements) {
       constexpr int V = decltype(elements)::value, LANES = BLK / V;
       const int o = threadIdx.x % LANES * V;
@@ -91,10 +99,10 @@ __global__ __launch_bounds__(THREADS, 4) void make_k_contiguous(const E* source,
       for (int i = 0; i < kElemsPerThread / V; i += W)
 #pragma unroll
         for (int u = 0; u < V; ++u) {
-          Vec<E, W> chunk;
+          Vec<E, W> vector;
 #pragma unroll
-          for (int e = 0; e < W; ++e) chunk.x[e] = v[i + e].x[u];
-          *reinterpret_cast<Vec<E, W>*>(at(o + u, k_of(i))) = chunk;
+          for (int e = 0; e < W; ++e) vector.x[e] = v[i + e].x[u];
+          *reinterpret_cast<Vec<E, W>*>(at(o + u, k_of(i))) = vector;
         }
     };
     if (along_k) {
@@ -107,7 +115,7 @@ __global__ __launch_bounds__(THREADS, 4) void make_k_contiguous(const E* source,
         v[i] = o_of(i) < outer_left && kk < k_left ? *next : E(0);
 #pragma unroll
       for (int i = 0; i < kElemsPerThread; ++i) *at(o_of(i), kk) = v[i];
-    } else if (sizeof(E) == 4 && wide && outer_left == BLK) {
+    } else if (sizeof(E) == 4 && outer_vectors && outer_left == BLK) {
       if constexpr (sizeof(E) == 4) read_along_outer(std::integral_constant<int, 4>());
     } else {
       read_along_outer(std::integral_constant<int, 1>());
@@ -123,37 +131,40 @@ __global__ __launch_bounds__(THREADS, 4) void make_k_contiguous(const E* source,
   }
 }
 
-// D = alpha * (sum over k_slices of partials, (k_slices, M, N)) + beta * C, W elements of a row to a thread; W divides N.
+// D = activation(alpha * (sum of the K slices' partial products) + beta * C). `partials` is (k_slices, M, N). A thread finishes
+// W elements of a row at a time; W divides N.
 template <typename T, int W>
-__global__ __launch_bounds__(THREADS) void reduce(const GemmDesc p, const VectorAccess wide, const float* partials,
+__global__ __launch_bounds__(THREADS) void reduce(const GemmDesc p, const VectorAccess access, const float* partials,
                                                   const int k_slices) {
   wait_on_dependencies();
-  const int64_t runs_n = p.n / W, runs = p.m * runs_n;
-  for (int64_t r = blockIdx.x * int64_t(THREADS) + threadIdx.x; r < runs; r += int64_t(gridDim.x) * THREADS) {
-    const int64_t i = r / runs_n, j = r % runs_n * W;
+  const int64_t vectors_n = p.n / W, vectors = p.m * vectors_n;
+  for (int64_t v = blockIdx.x * int64_t(THREADS) + threadIdx.x; v < vectors; v += int64_t(gridDim.x) * THREADS) {
+    const int64_t i = v / vectors_n, j = v % vectors_n * W;
     float sum[W] = {};
-#pragma unroll 8  // loads in flight: the sums are few and the parts many
+#pragma unroll 8  // loads in flight: D is small and K has many slices, so the loads of one sum must overlap
     for (int s = 0; s < k_slices; ++s) {
-      const Vec<float, W> part = *reinterpret_cast<const Vec<float, W>*>(partials + (s * p.m + i) * p.n + j);
+      const Vec<float, W> partial = *reinterpret_cast<const Vec<float, W>*>(partials + (s * p.m + i) * p.n + j);
 #pragma unroll
-      for (int e = 0; e < W; ++e) sum[e] += part.x[e];
+      for (int e = 0; e < W; ++e) sum[e] += partial.x[e];
     }
-    finish_vector<T>(p, wide, i, j, sum);
+    finish_vector<T>(p, access, i, j, sum);
   }
 }
 
-Status launch_realign(const MatrixView& x, const MatrixView& target, int64_t outer, int64_t k, const DeviceSpec& device, void* stream) {
+Status launch_realign(const MatrixView& x, const MatrixView& target, int64_t outer, int64_t k, const DeviceSpec& device,
+                      void* stream) {
   const bool k_contiguous = order_of(x) == Order::row_major;
-  const int64_t lines = k_contiguous ? outer : k, length = k_contiguous ? k : outer;
+  const int64_t rows = k_contiguous ? outer : k, length = k_contiguous ? k : outer;
   const int64_t leading = k_contiguous ? x.row : x.col, pitch = k_contiguous ? target.row : target.col;
-  const int64_t size = size_of(x.dtype), bytes = length * size, share = THREADS * BATCH;
-  const int64_t chunks = lines * ((bytes + 15) / 16), blocks = std::min((chunks + share - 1) / share, int64_t(INT_MAX));
+  const int64_t size = size_of(x.dtype), bytes = length * size, per_block = THREADS * BATCH;
+  const int64_t vectors = rows * ((bytes + 15) / 16);
+  const int64_t blocks = std::min((vectors + per_block - 1) / per_block, int64_t(INT_MAX));
   const auto realign_by = [&](auto index) {
     using Index = decltype(index);
-    return launch_grid<realign<Index>, true>({blocks, THREADS}, device, stream, static_cast<const void*>(x.data), leading * size, bytes,
-                                             static_cast<uint4*>(target.data), pitch * size / 16, Index(lines));
+    return launch_grid<realign<Index>, true>({blocks, THREADS}, device, stream, static_cast<const void*>(x.data), leading * size,
+                                             bytes, static_cast<uint4*>(target.data), pitch * size / 16, Index(rows));
   };
-  return chunks + share * blocks < INT_MAX ? realign_by(int()) : realign_by(int64_t());
+  return vectors + per_block * blocks < INT_MAX ? realign_by(int()) : realign_by(int64_t());
 }
 
 template <typename E>
@@ -161,10 +172,10 @@ Status launch_make_k_contiguous(const MatrixView& x, const MatrixView& target, i
                                 void* stream) {
   const int64_t blocks = (outer + BLK - 1) / BLK * ((target.row + BLK - 1) / BLK);
   const bool along_k = outer == 1 || x.col < x.row;
-  const bool wide = order_of(x) == Order::col_major && alignment(x, outer, k) == 16;
+  const bool outer_vectors = order_of(x) == Order::col_major && alignment(x, outer, k) == 16;
   return launch_grid<make_k_contiguous<E>, true>({std::min(blocks, int64_t(INT_MAX)), THREADS}, device, stream,
                                                  static_cast<const E*>(x.data), x.row, x.col, static_cast<E*>(target.data),
-                                                 target.row, outer, k, along_k, wide);
+                                                 target.row, outer, k, along_k, outer_vectors);
 }
 
 template <typename T>

@@ -1,10 +1,17 @@
-// simt: the first rung, and the net under all others: fp32 arithmetic on CUDA cores, any strides, any dtype.
+// simt: the first rung, fp32 arithmetic on CUDA cores.
 //
-// A block of 64 threads computes a 64x64 tile, 8x8 elements a thread, from 16-deep slabs of A and B in shared memory.
-// Slabs hold fp32 and lie K-major, A transposed on its way in, so that one k of a thread's eight rows or columns is two
-// 16-byte reads, which its neighbours share by broadcast. Sixteen products per read make the kernel bound by FMA issue, not
-// by shared memory. Global loads take four elements at once along the contiguous direction, single ones where
-// there is none, at edges and at misaligned addresses.
+// simt accepts any strides and any dtype, so it is also the fallback of all other rungs. A block of 64 threads computes a 64x64
+// tile of D, and each thread computes 8x8 elements of it. The block multiplies slabs of A and B in shared memory that are 16
+// deep in K.
+//
+// Slabs hold fp32 and lie K-major; A is transposed on its way in. One k of a thread's eight rows or columns is then two 16-byte
+// reads, and neighbouring threads share those reads by broadcast. Each read serves sixteen products, so FMA issue limits the
+// kernel, not shared memory.
+//
+// A global load takes four elements along the contiguous direction. Loads take single elements where no direction is
+// contiguous, at the matrix's edges, and at misaligned addresses.
+//
+// Measured (H200, 4096 cubed, python -m bench.ladder at 04bea51): 25 TFLOP/s.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o simt.cubin csrc/kernels/01_simt.cu
 // Run:   python -m bench.sweep --kernel simt
@@ -18,11 +25,11 @@
 namespace tc {
 namespace {
 
-constexpr int BLK = 64, BLK_K = 16, THREADS = 64, W = 4;
-constexpr int PITCH = BLK + kSlabPad;
+constexpr int BLK = 64, BLK_K = 16, THREADS = 64, W = 4;  // W: elements of one load
+constexpr int PITCH = BLK + kSlabPad;                      // floats
 
-// Loads a slab of X, (outer, K) with strides (outer_stride, k_stride), at (outer0, k0) into smem, (BLK_K, PITCH).
-// `packed`: four consecutive elements along the stride of 1 start at a multiple of their size.
+// Loads the slab at (outer0, k0) of X into smem. X is (outer, K) with strides (outer_stride, k_stride); smem is (BLK_K, PITCH).
+// `packed` says that X has a direction of stride 1 and that each W elements along it start at a multiple of their size.
 template <typename T>
 __device__ __forceinline__ void load_slab(float* smem, const MatrixView& x, int64_t outer_stride, int64_t k_stride,
                                           int64_t outer0, int64_t k0, int64_t outer, int64_t k, bool packed) {
@@ -48,17 +55,17 @@ __device__ __forceinline__ void load_slab(float* smem, const MatrixView& x, int6
 }
 
 template <typename T>
-__global__ __launch_bounds__(THREADS, kSimt[0].blocks_per_sm) void simt(const GemmDesc p, const VectorAccess wide,
+__global__ __launch_bounds__(THREADS, kSimt[0].blocks_per_sm) void simt(const GemmDesc p, const VectorAccess access,
                                                                          const bool a_packed, const bool b_packed) {
   // ---- prologue ----
   __shared__ __align__(16) float smem_a[BLK_K * PITCH];  // (BLK_K, PITCH)
   __shared__ __align__(16) float smem_b[BLK_K * PITCH];  // (BLK_K, PITCH)
-  const int row = threadIdx.x / 8 * W, col = threadIdx.x % 8 * W;  // and 32 further on
+  const int row = threadIdx.x / 8 * W, col = threadIdx.x % 8 * W;  // the thread's other four rows and columns lie 32 further on
   const int64_t tiles_n = (p.n + BLK - 1) / BLK, tiles = (p.m + BLK - 1) / BLK * tiles_n;
 
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const int64_t m0 = tile / tiles_n * BLK, n0 = tile % tiles_n * BLK;
-    float acc[2][2][W][W] = {};  // (row half, column half, row, column)
+    float acc[2][2][W][W] = {};  // (row half, column half, W, W)
 
     // ---- main loop ----
     for (int64_t k0 = 0; k0 < p.k; k0 += BLK_K) {
@@ -67,7 +74,7 @@ __global__ __launch_bounds__(THREADS, kSimt[0].blocks_per_sm) void simt(const Ge
       __syncthreads();
 #pragma unroll
       for (int k = 0; k < BLK_K; ++k) {
-        Vec<float, W> a[2], b[2];
+        Vec<float, W> a[2], b[2];  // (half, W)
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           a[h] = *reinterpret_cast<const Vec<float, W>*>(&smem_a[k * PITCH + row + h * 32]);
@@ -92,7 +99,7 @@ __global__ __launch_bounds__(THREADS, kSimt[0].blocks_per_sm) void simt(const Ge
       for (int hn = 0; hn < 2; ++hn)
 #pragma unroll
         for (int i = 0; i < W; ++i)
-          finish_vector<T>(p, wide, m0 + hm * 32 + row + i, n0 + hn * 32 + col, acc[hm][hn][i]);
+          finish_vector<T>(p, access, m0 + hm * 32 + row + i, n0 + hn * 32 + col, acc[hm][hn][i]);
   }
 }
 

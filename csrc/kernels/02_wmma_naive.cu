@@ -1,12 +1,17 @@
-// wmma_naive: tensor cores through the WMMA API, one 16x16 tile of D per warp, nothing shared.
+// wmma_naive: tensor cores through the WMMA API; each warp computes one 16x16 tile of D, and warps share nothing.
 //
-// What changed from simt: a warp multiplies 16x16x16 fragments on tensor cores instead of scalars on CUDA cores, and
-// loads them straight from global memory. Every 16 of K costs a warp 1 KB of loads for 8192 flops, which only the
-// caches make bearable: this is the rung that shows why the next one shares tiles. WMMA reads a fragment in place only
-// from a 32-byte boundary, with lines a multiple of 16 bytes and at least a fragment apart; fragments that are cut off
-// or misaligned are copied, zero-filled, into 1 KB of shared memory of the warp's own. Eight warps, 4 along M by 2
-// along N, make a block, so that L1 serves each fragment of A twice and of B four times; no block barrier is needed.
-// Measured gain (H200, 4096 cubed): 27 TFLOP/s beside simt's 25.
+// What changed from simt: a warp multiplies 16x16x16 fragments on tensor cores instead of scalars on CUDA cores. It loads
+// fragments straight from global memory, 1 KB for 8192 flops at every 16 of K. Only the caches make that bearable, and this is
+// why the next rung shares tiles.
+//
+// WMMA reads a fragment in place only if three conditions hold: the fragment begins at a 32-byte boundary, the leading
+// dimension is a multiple of 16 bytes, and the leading dimension is at least a fragment's width. Fragments that are cut off or
+// misaligned are copied to 1 KB of shared memory of the warp's own and filled up with zeros.
+//
+// A block has eight warps, 4 along M by 2 along N: L1 then serves each fragment of A twice and each fragment of B four times.
+// The block needs no barrier.
+//
+// Measured gain (H200, 4096 cubed, python -m bench.ladder at 04bea51): 27 TFLOP/s, simt 25.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o wmma_naive.cubin csrc/kernels/02_wmma_naive.cu
 // Run:   python -m bench.sweep --kernel wmma_naive
@@ -21,20 +26,20 @@ namespace {
 
 constexpr int BLK_M = 64, BLK_N = 32, THREADS = 256, WARPS_N = BLK_N / kFrag;
 
-// Whether WMMA may read whole fragments of x in place. Its leading dimension is a 32-bit number.
+// Whether WMMA may read whole fragments of x in place. load_matrix_sync takes the leading dimension as a 32-bit number.
 bool readable_in_place(const MatrixView& x) {
   const int64_t leading = order_of(x) == Order::row_major ? x.row : x.col;
   return reinterpret_cast<uintptr_t>(x.data) % 32 == 0 && leading % 8 == 0 && leading >= kFrag && leading < 1 << 26;
 }
 
-// Loads the fragment of X at (outer0, k0), through smem where it cannot be read in place.
+// Loads the fragment of X at (outer0, k0). A fragment that WMMA cannot read in place goes through smem.
 template <Math MATH, typename Tile, typename Fragment>
-__device__ __forceinline__ void load_or_stage(Fragment& fragment, Operand<MATH>* smem, const GmemOperand& x, int64_t outer0, int64_t k0,
-                                              bool in_place) {
+__device__ __forceinline__ void load_or_stage(Fragment& fragment, Operand<MATH>* smem, const GmemOperand& x,
+                                              int64_t outer0, int64_t k0, bool in_place) {
   if (in_place && outer0 + kFrag <= x.outer && k0 + kFrag <= x.k) {
     load_fragment<MATH>(fragment, Tile::at(x, outer0, k0), unsigned(x.leading));
   } else {
-    __syncwarp();  // the last fragment staged here has been read
+    __syncwarp();  // every lane has read the fragment that was staged here before
     Tile::fill(smem, x, outer0, k0, threadIdx.x % 32);
     __syncwarp();
     load_fragment<MATH>(fragment, smem, Tile::PITCH);
@@ -42,7 +47,7 @@ __device__ __forceinline__ void load_or_stage(Fragment& fragment, Operand<MATH>*
 }
 
 template <Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
-__global__ __launch_bounds__(THREADS, kWmmaNaive[0].blocks_per_sm) void wmma_naive(const GemmDesc p, const VectorAccess wide,
+__global__ __launch_bounds__(THREADS, kWmmaNaive[0].blocks_per_sm) void wmma_naive(const GemmDesc p, const VectorAccess access,
                                                                                    const bool a_in_place,
                                                                                    const bool b_in_place) {
   using T = Operand<MATH>;
@@ -55,12 +60,12 @@ __global__ __launch_bounds__(THREADS, kWmmaNaive[0].blocks_per_sm) void wmma_nai
   // ---- prologue ----
   extern __shared__ __align__(128) char smem[];
   const int warp = threadIdx.x / 32, warp_m = warp / WARPS_N * kFrag, warp_n = warp % WARPS_N * kFrag;
-  float* const staging = reinterpret_cast<float*>(smem) + warp * Warp::STAGING;  // (16, 24), for the accumulator
-  T* const smem_a = reinterpret_cast<T*>(staging);    // (16, 16), before that
+  float* const staging = reinterpret_cast<float*>(smem) + warp * Warp::STAGING;  // (16, 24)
+  T* const smem_a = reinterpret_cast<T*>(staging);    // (16, 16), in the memory of staging
   T* const smem_b = smem_a + ATile::SIZE;             // (16, 16)
 
-  const GmemOperand a = ATile::a_of(p, wide.a);           // (M, K)
-  const GmemOperand b = BTile::b_of(p, wide.b);           // (N, K)
+  const GmemOperand a = ATile::a_of(p, access.a);  // (M, K)
+  const GmemOperand b = BTile::b_of(p, access.b);  // (N, K)
   const int64_t tiles_n = (p.n + BLK_N - 1) / BLK_N, tiles = (p.m + BLK_M - 1) / BLK_M * tiles_n;
 
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
@@ -79,8 +84,8 @@ __global__ __launch_bounds__(THREADS, kWmmaNaive[0].blocks_per_sm) void wmma_nai
     }
 
     // ---- epilogue ----
-    __syncwarp();  // the last staged fragments have been read; the accumulator goes where they lay
-    finish_wmma<1>(p, wide, product, staging, m0, n0);
+    __syncwarp();  // every lane has read the staged fragments, whose memory the accumulator takes
+    finish_wmma<1>(p, access, product, staging, m0, n0);
   }
 }
 

@@ -1,17 +1,20 @@
-// mma_swizzle: mma.sync and ldmatrix by hand, on shared memory that needs no padding.
+// mma_swizzle: hand-written mma.sync and ldmatrix, on shared memory that needs no padding.
 //
-// What changed from wmma_kstage: the XOR swizzle places every 16-byte chunk so that neither cp.async's stores nor
-// ldmatrix's reads meet in a bank, without spending shared memory on padding; fragments are loaded with ldmatrix
-// (.trans where K is not the contiguous direction) one k-step ahead of the mma.sync that use them, so that the tensor
-// cores do not wait for shared memory; the warp tile is walked in serpentine order, which reuses the B fragment at each
-// turn. One barrier per K tile. TmaOperands that are not 16-byte aligned are repacked first (00_workspace.cu), at memory
-// speed. When there are fewer tiles than SMs and K is long, blocks share a tile's K and a second kernel adds their fp32
-// sums in a fixed order. Against latency, L2 is asked for small operands at once and for C before the epilogue, and on
-// Hopper an instance of one block to an SM starts while the kernel before it still runs (tile/launch.h). Where small tiles
-// would leave each scheduler a single warp, two groups of warps take different k-steps of every K tile (slices).
+// What changed from wmma_kstage: the XOR swizzle places every 16-byte vector so that neither cp.async's stores nor ldmatrix's
+// reads conflict in a bank. It spends no shared memory on padding. ldmatrix loads fragments (.trans where K is not the
+// contiguous direction) one k-step ahead of the mma.sync that use them, so that the tensor cores do not wait for shared memory.
+// Each warp walks its tile in serpentine order, which reuses the B fragment at each turn. There is one barrier per K tile.
 //
-// Measured gain (H200): 469 TFLOP/s at 4096 cubed and 487 at 8192, 1.7x and 1.6x wmma_kstage, 77 and 80 % of the mma.sync
-// ceiling of that run.
+// Operands that are not 16-byte aligned are repacked first (00_workspace.cu), at memory speed.
+//
+// Small problems wait for latency, and four things shorten that. When there are fewer tiles than SMs and K is long, split-K
+// gives each block one K slice of a tile, and a second kernel adds their fp32 sums in a fixed order. Where small tiles would
+// leave each scheduler a single warp, two groups of warps take different k-steps of every K tile (sliced K, warp_slices). L2
+// prefetches small operands at once, and C before the epilogue. On Hopper, a configuration of one block per SM starts while the
+// kernel before it still runs (PDL, tile/launch.h).
+//
+// Measured gain (H200, python -m bench.ladder at 04bea51): 469 TFLOP/s at 4096 cubed and 487 at 8192, 1.7x and 1.6x
+// wmma_kstage. That is 77 and 80 % of the mma.sync ceiling of the same run.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o mma_swizzle.cubin csrc/kernels/06_mma_swizzle.cu
 // Run:   python -m bench.sweep --kernel mma_swizzle
@@ -26,14 +29,15 @@
 namespace tc {
 namespace {
 
-constexpr int64_t kSmallOperands = 16 << 20;  // bytes of A and B: well inside the L2 of an A100 (40 MB) or H100 (50 MB)
+// Bytes of A and B that fit L2 with room to spare: an A100 has 40 MB of L2, an H100 50 MB.
+constexpr int64_t kSmallOperands = 16 << 20;
 
 template <int I>
 constexpr bool kUsesPdl = uses_pdl(kMmaSwizzle[I]);
 
 template <int I, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_sm) void mma_swizzle(
-    const GemmDesc p, const VectorAccess wide, const Schedule schedule) {
+    const GemmDesc p, const VectorAccess access, const Schedule schedule) {
   using T = Operand<MATH>;
   constexpr int BLK_M = kMmaSwizzle[I].tile_m, BLK_N = kMmaSwizzle[I].tile_n, STAGES = kMmaSwizzle[I].stages;
   constexpr int BLK_K = kMmaSwizzle[I].tile_k * 2 / int(sizeof(T)), MMA_K = 32 / int(sizeof(T));
@@ -47,13 +51,14 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
   static_assert(STAGES * STAGE_BYTES == kMmaSwizzle[I].smem_bytes);
 
   // ---- prologue ----
-  extern __shared__ __align__(128) char smem[];  // (STAGES, A tile then B tile); then (warps, PASS_M, D_PITCH) floats
+  extern __shared__ __align__(128) char smem[];  // main loop: (STAGES, A tile then B tile); epilogue: (warps, PASS_M, D_PITCH)
   const uint32_t stages = smem_address(smem);
   const int warp = threadIdx.x / 32 % WARPS, slice = threadIdx.x / 32 / WARPS, lane = threadIdx.x % 32;
   const int warp_m = warp / WARPS_N * WARP_M, warp_n = warp % WARPS_N * WARP_N;
   const int64_t lda = A_K_CONTIGUOUS ? p.a.row : p.a.col, ldb = B_K_CONTIGUOUS ? p.b.col : p.b.row;
 
-  // A small problem ends before the ring has hidden DRAM's latency: its blocks ask L2 for all of A and B at once.
+  // The blocks of a small problem prefetch all of A and B to L2 at once, because they end before the ring has hidden DRAM's
+  // latency.
   WorkTile work_tile = schedule[blockIdx.x];
   if (schedule.size <= gridDim.x && (p.m + p.n) * p.k * int64_t(sizeof(T)) <= kSmallOperands) {
     const int64_t k0 = int64_t(work_tile.first) * BLK_K, k = min(int64_t(work_tile.count) * BLK_K, p.k - k0);
@@ -62,17 +67,18 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
   }
   if constexpr (kUsesPdl<I>) launch_dependents(), wait_on_dependencies();
 
-  __shared__ WorkTile current;  // what the epilogue needs of it: the main loop has no registers to spare
+  __shared__ WorkTile current;  // for the epilogue, in shared memory because the main loop has no registers to spare
   for (int work = blockIdx.x;; work_tile = schedule[work]) {
     if (threadIdx.x == 0) current = work_tile;
     const int count = work_tile.count;
-    const int k_last = int(p.k - int64_t(schedule.k_tiles - 1) * BLK_K);  // of the last K tile, which may be cut off
-    const int64_t m0 = int64_t(work_tile.tile.m) * BLK_M, n0 = int64_t(work_tile.tile.n) * BLK_N, k0 = int64_t(work_tile.first) * BLK_K;
+    const int k_last = int(p.k - int64_t(schedule.k_tiles - 1) * BLK_K);  // depth of the last K tile, which may be cut off
+    const int64_t m0 = int64_t(work_tile.tile.m) * BLK_M, n0 = int64_t(work_tile.tile.n) * BLK_N;
+    const int64_t k0 = int64_t(work_tile.first) * BLK_K;
 
     ATile a_tile(p.a, lda, m0, p.m, k0);
     BTile b_tile(p.b, ldb, n0, p.n, k0);
-    // Part `part` of K tile t of the share, to `stage`. A group per tile, empty past the end, so that "all but the
-    // newest STAGES - 2 groups" always names the tile that is needed next.
+    // Copies one of PARTS equal parts of the work tile's K tile t to `stage`. Every K tile has a commit group, which is empty
+    // past the end: waiting for all but the newest STAGES - 2 groups then always waits for the tile that is needed next.
     const bool last_is_cut = k_last < BLK_K || a_tile.last_line_is_cut() || b_tile.last_line_is_cut();
     const int whole = count - (work_tile.first + count == schedule.k_tiles && last_is_cut);
     const auto load = [&](int t, uint32_t stage, auto parts, int part) {
@@ -85,13 +91,14 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
       b_tile.template load_whole<PARTS>(t < whole, stage + ATile::BYTES, part);
       if (part == PARTS - 1) cp_async_commit();
     };
-#pragma unroll 1  // code that runs once is fetched from memory: unrolled, it took longer to arrive than to run
+#pragma unroll 1  // instructions that run once come from memory: unrolled code took longer to fetch than to run
     for (int t = 0; t < STAGES - 1; ++t) load(t, stages + t * STAGE_BYTES, std::integral_constant<int, 1>(), 0);
     prefetch_c<BLK_M, BLK_N, THREADS>(p, m0, n0);
 
-    float acc[MMAS_M][MMAS_N][4] = {};
-    uint32_t a[MMAS_M][4], b[2][MMAS_N / 2][4];  // b: this k-step's and the next; a[i] is refilled once row i is done
-    // Where this lane's fragments begin at the first k-step of its slice.
+    float acc[MMAS_M][MMAS_N][4] = {};  // (WARP_M, WARP_N) over the warp
+    uint32_t a[MMAS_M][4];              // (WARP_M, 32 bytes of K) over the warp; a[i] is refilled after its products
+    uint32_t b[2][MMAS_N / 2][4];       // (2, WARP_N, 32 bytes of K) over the warp: this k-step's and the next one's
+    // Offsets of this lane's ldmatrix rows at the first k-step of its slice.
     const uint32_t a_lane = ATile::address(0, a_lane_offset<ATile, A_K_CONTIGUOUS>(warp_m, lane), 0, slice * STEPS);
     const uint32_t b_lane = BTile::address(0, b_lane_offset<BTile, B_K_CONTIGUOUS>(warp_n, lane), 0, slice * STEPS);
     const auto load_a = [&](int i, uint32_t stage, int step) {
@@ -111,12 +118,12 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
     }
 
     // ---- main loop ----
-    uint32_t stage = stages, freed = stages + (STAGES - 1) * STAGE_BYTES;  // read now; read before, to be filled next
+    uint32_t stage = stages, freed = stages + (STAGES - 1) * STAGE_BYTES;  // freed: read before `stage`, and filled next
     for (int t = 0; t < count; ++t) {
 #pragma unroll
       for (int step = 0; step < STEPS; ++step) {
         load(t + STAGES - 1, freed, std::integral_constant<int, STEPS>(), step);
-        if (step == STEPS - 1) {  // the next fragments come from the next stage; the barrier also frees this one
+        if (step == STEPS - 1) {  // the next fragments come from the next stage; the barrier also frees this stage
           cp_async_wait<STAGES - 2>();
           __syncthreads();
           freed = stage;
@@ -138,9 +145,9 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
     // ---- epilogue ----
     cp_async_wait<0>();
     __syncthreads();
-    constexpr int FINISH = MMAS_M / WARP_SLICES, ROWS = FINISH * 16;  // of a warp tile's MMAS_M and WARP_M, what a slice finishes
-    if constexpr (WARP_SLICES == 2) {  // each slice hands the other its sums for the rows that the other finishes
-      float4* const handed = reinterpret_cast<float4*>(smem);    // (FINISH * MMAS_N, THREADS)
+    constexpr int FINISH = MMAS_M / WARP_SLICES, ROWS = FINISH * 16;  // a slice finishes FINISH of MMAS_M, ROWS of WARP_M rows
+    if constexpr (WARP_SLICES == 2) {  // each slice hands the other slice its sums for the rows that the other finishes
+      float4* const handed = reinterpret_cast<float4*>(smem);  // (FINISH * MMAS_N, THREADS)
       const auto each = [&](auto&& act) {
 #pragma unroll
         for (int i = 0; i < FINISH; ++i)
@@ -160,7 +167,7 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
       __syncthreads();
     }
     constexpr int D_PITCH = WARP_N + kRowPad;
-    constexpr int ROOM = kMmaSwizzle[I].smem_bytes / (THREADS / 32 * D_PITCH * 4);  // rows of a warp that fit at once
+    constexpr int ROOM = kMmaSwizzle[I].smem_bytes / (THREADS / 32 * D_PITCH * 4);  // rows per warp that fit smem
     constexpr int PASS_M = ROOM >= ROWS ? ROWS : ROWS / 2;
     static_assert(PASS_M <= ROOM && PASS_M % 16 == 0);
     float* const staged = reinterpret_cast<float*>(smem) + threadIdx.x / 32 * PASS_M * D_PITCH;  // (PASS_M, D_PITCH)
@@ -170,8 +177,9 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
       constexpr bool SHIFTED = decltype(shifted)::value;
 #pragma unroll
       for (int pass = 0; pass < ROWS; pass += PASS_M) {
-        const int64_t m = int64_t(done.tile.m) * BLK_M + warp_m + slice * ROWS + pass, n = int64_t(done.tile.n) * BLK_N + warp_n;
-        const RowShift<SHIFTED> shift(p, wide, m, n, d0);
+        const int64_t m = int64_t(done.tile.m) * BLK_M + warp_m + slice * ROWS + pass;
+        const int64_t n = int64_t(done.tile.n) * BLK_N + warp_n;
+        const RowShift<SHIFTED> shift(p, access, m, n, d0);
 #pragma unroll
         for (int i = 0; i < PASS_M / 16; ++i)
 #pragma unroll
@@ -184,15 +192,15 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
             }
           }
         __syncwarp();
-        finish_staged<T, PASS_M, WARP_N, D_PITCH>(p, wide, shift, staged, m, n, d0);
+        finish_staged<T, PASS_M, WARP_N, D_PITCH>(p, access, shift, staged, m, n, d0);
         __syncwarp();
       }
     };
-    if (wide.d_shifted) finish(std::true_type());
+    if (access.d_shifted) finish(std::true_type());
     else finish(std::false_type());
     work += gridDim.x;
     if (work >= schedule.size) return;
-    __syncthreads();  // the next tile's operands lie where other warps still stage this one
+    __syncthreads();  // the next tile's operands take the memory where other warps still stage this tile
   }
 }
 

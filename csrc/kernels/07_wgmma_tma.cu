@@ -1,20 +1,25 @@
-// wgmma_tma: Hopper's own instructions. One thread copies, one or two warpgroups multiply.
+// wgmma_tma: Hopper's own instructions, TMA and wgmma. One thread copies; one or two consumer warpgroups multiply.
 //
-// What changed from mma_swizzle: TMA copies a whole tile at one thread's word, swizzled on the way, and an mbarrier counts its
-// bytes, so that copying takes a producer warpgroup with next to no registers; wgmma multiplies straight from shared memory,
-// asynchronously, 64 rows by up to 256 columns at a time, so that no fragment passes through registers. C comes by TMA while the
-// product runs and D leaves the same way (tma_epilogue.cuh). Cooperative instances share a tile between two warpgroups; pingpong
-// ones give each a tile of its own, so that one's epilogue hides behind the other's product. Small N, M or K: smaller tiles,
-// split K. TMA also rounds fp32 operands to TF32: wgmma would cut them off, which doubles the error.
+// What changed from mma_swizzle: one thread's TMA instruction copies a whole tile and swizzles it on the way, and an mbarrier
+// counts its bytes. Copying therefore takes one producer warpgroup with very few registers. wgmma multiplies straight from
+// shared memory, asynchronously, 64 rows by up to 256 columns at a time, so that no fragment passes through registers.
 //
-// What it does without: clusters of two blocks that share B by multicast. They were no faster than single blocks (4096 cubed with a
-// bias 183 and 182 microseconds), but for 2 % at odd sizes: L2 already merges the reads of neighbours. (An arrival at the other
-// block's barrier with .release.cluster costs a MEMBAR.ALL.GPU for each K tile, and half the speed; the default scope does not.)
-// bench/results/h200-tried.md has the times.
+// C arrives by TMA during the main loop, and D leaves by TMA (epilogue/tma.cuh). TMA also rounds fp32 operands to TF32; wgmma
+// would truncate them, which doubles the error.
 //
-// Measured gain (H200): 1.5x mma_swizzle at 4096 cubed (727 TFLOP/s, h200-ladder.json), 1.08x torch.addmm (716, h200-sweep.json).
+// Two consumer warpgroups divide the work in one of two ways. In cooperative configurations they share a tile. In pingpong
+// configurations each has a tile of its own, so that the epilogue of one hides behind the main loop of the other. Small M, N or
+// K get smaller tiles and split-K.
 //
-// Build: nvcc -std=c++17 -O3 -gencode=arch=compute_90a,code=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o wgmma.cubin csrc/kernels/07_wgmma_tma.cu
+// Clusters of two blocks that share B by multicast are left out: L2 already merges the reads of neighbouring blocks. Such
+// clusters took 183 us at 4096 cubed with a bias, single blocks 182 us; odd sizes gained 2 %. An arrival at the other block's
+// barrier must not be .release.cluster: this compiles to a MEMBAR.ALL.GPU for each K tile and costs half the speed. The default
+// scope does not. The times are in bench/results/h200-tried.md, "Clusters of two blocks that share B by multicast".
+//
+// Measured gain (H200): 1.5x mma_swizzle at 4096 cubed (727 TFLOP/s, h200-ladder.json), 1.08x torch.addmm (716 TFLOP/s,
+// h200-sweep.json).
+//
+// Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o wgmma_tma.cubin csrc/kernels/07_wgmma_tma.cu
 // Run:   python -m bench.sweep --kernel wgmma_tma
 #include "07_wgmma_tma.h"
 
@@ -26,33 +31,36 @@
 namespace tc {
 namespace {
 
-// D is the result's type where the epilogue is plain (TmaPaths), or void: the kernel then finds out what it has to do. The code for
-// all of that is 310 KB, and what runs of it lies scattered, to be fetched anew for each tile: 16384x4096x128 with a bias took 52.4
-// microseconds on an H200, 46.3 with a kernel of its own (bench/results/h200-tried.md).
+// D is the result's type if the epilogue uses nothing but TMA (TmaPaths::tma_only). Otherwise D is void, and the kernel chooses
+// an epilogue at run time. The code of all epilogues is 310 KB. The parts that run lie scattered in it, and the instruction
+// cache fetches them anew for each tile: 16384x4096x128 with a bias took 52.4 us on an H200, and 46.3 us with a kernel of its
+// own (bench/results/h200-tried.md, "Where a tile's time goes").
 template <int I, Math MATH, typename D, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) void wgmma_tma(
-    const GemmDesc p, const Schedule schedule, const __grid_constant__ TmaOperands operands, const __grid_constant__ TmaPaths paths) {
+    const GemmDesc p, const Schedule schedule, const __grid_constant__ TmaOperands operands,
+    const __grid_constant__ TmaPaths paths) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using T = Operand<MATH>;
   constexpr Config CONFIG = kWgmmaTma[I];
   constexpr int BLK_M = CONFIG.tile_m, BLK_N = CONFIG.tile_n, STAGES = CONFIG.stages, BOXES = CONFIG.boxes;
   constexpr int BLK_K = kBoxBytes / int(sizeof(T)), STEPS = 4, GROUPS = CONFIG.threads / 128 - 1;
-  constexpr bool PINGPONG = CONFIG.pingpong, kTmaOnly = !std::is_void_v<D>, REALLOCATES = GROUPS == 2;  // of registers
-  constexpr int ROWS = PINGPONG ? BLK_M : BLK_M / GROUPS, BLOCKS_M = ROWS / 64;  // of a warpgroup's tile
+  constexpr bool PINGPONG = CONFIG.pingpong, kTmaOnly = !std::is_void_v<D>;
+  constexpr bool REALLOCATES = GROUPS == 2;  // moves registers from the producer to the consumers (setmaxnreg)
+  constexpr int ROWS = PINGPONG ? BLK_M : BLK_M / GROUPS, BLOCKS_M = ROWS / 64;  // of a consumer warpgroup's tile
   constexpr int A_BYTES = BLK_M * 128, B_BYTES = BLK_N * 128, STAGE_BYTES = A_BYTES + B_BYTES;
-  constexpr int BLOCK = 64 * 128;  // bytes of 64 rows of A or 64 columns of B in a stage, either way round
+  constexpr int BLOCK = 64 * 128;  // bytes of 64 rows of A or 64 columns of B in a stage, whichever direction is contiguous
   static_assert(STAGES * (STAGE_BYTES + 16) + GROUPS * (BOXES * (BLOCK + 8) + BLK_N * 4) + 16 == CONFIG.smem_bytes);
 
   // ---- prologue ----
   extern __shared__ __align__(1024) char smem[];
-  const uint32_t stages = smem_address(smem);                       // (STAGES, A then B tile)
-  char* const boxes = smem + STAGES * STAGE_BYTES;                  // (GROUPS, BOXES, 64, 128 bytes)
-  char* const rows = boxes + GROUPS * BOXES * BLOCK;                // (GROUPS, BLK_N), of C, in up to four bytes each
-  const uint32_t full = smem_address(rows + GROUPS * BLK_N * 4);  // (STAGES) barriers: it holds a K tile
-  const uint32_t empty = full + STAGES * 8;                        // (STAGES) barriers: it has been multiplied
-  const uint32_t c_full = empty + STAGES * 8;                       // (GROUPS, BOXES) barriers: the box of C is there
-  const uint32_t order = c_full + GROUPS * BOXES * 8;               // (GROUPS) barriers: its turn to multiply
-  const int group = int(threadIdx.x) / 128 - 1;                     // -1 copies
+  const uint32_t stages = smem_address(smem);                     // (STAGES, A tile then B tile)
+  char* const boxes = smem + STAGES * STAGE_BYTES;                // (GROUPS, BOXES, 64, 128 bytes) of C and D
+  char* const rows = boxes + GROUPS * BOXES * BLOCK;              // (GROUPS, BLK_N) of a C that is one row, up to 4 bytes each
+  const uint32_t full = smem_address(rows + GROUPS * BLK_N * 4);  // (STAGES) barriers: the stage holds a K tile
+  const uint32_t empty = full + STAGES * 8;                       // (STAGES) barriers: the stage has been multiplied
+  const uint32_t c_full = empty + STAGES * 8;                     // (GROUPS, BOXES) barriers: the box holds C
+  const uint32_t order = c_full + GROUPS * BOXES * 8;             // (GROUPS) barriers: the warpgroup may multiply (pingpong)
+  const int group = int(threadIdx.x) / 128 - 1;                   // consumer warpgroup; -1 is the producer
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {
       mbarrier_init(full + s * 8, 1);
@@ -66,13 +74,15 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     if (paths.d_path == DPath::tma) prefetch_tensor_map(paths.d);
   }
   __syncthreads();
-  // Not where blocks end at different times: the next kernel's would lie scattered (GPT-2's second feed-forward product after its
-  // first: 71 microseconds on an H200, 58 like this; bench/results/h200-tried.md).
+  // The dependent kernel may start early only if every block has one work tile. Otherwise blocks end at different times, and
+  // the dependent kernel's blocks would start scattered over the SMs: GPT-2's second feed-forward product, which follows its
+  // first, took 71 us on an H200 with the early start, and 58 us without (bench/results/h200-tried.md, "When the next kernel
+  // may start").
   if (schedule.size <= int(gridDim.x)) launch_dependents();
   wait_on_dependencies();
 
-  if (group < 0) {
-    // ---- copies ----
+  // ---- main loop ----
+  if (group < 0) {  // producer warpgroup
     if (REALLOCATES) warpgroup_reg_dealloc<40>();
     if (threadIdx.x != 0) return;
     RingPosition<STAGES> at;
@@ -92,6 +102,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     return;
   }
 
+  // consumer warpgroups
   if (REALLOCATES) warpgroup_reg_alloc<232>();
   const int thread = threadIdx.x % 128;
   RingPosition<STAGES> at;
@@ -114,11 +125,11 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
       else epilogue(T(), act);
     };
 
-    // ---- main loop ----
-    // A warpgroup that ran ahead could take `full` of one lap of the ring for that of a later one.
+    // Pingpong warpgroups multiply in turns. A warpgroup that ran ahead could mistake the phase of a full barrier for that of a
+    // later lap of the ring.
     if (PINGPONG) mbarrier_wait(order + group * 8, (use & 1) ^ (group == 0));
-    float acc[BLOCKS_M][BLK_N / 2];
-    int last = 0;  // the stage that was multiplied last
+    float acc[BLOCKS_M][BLK_N / 2];  // (ROWS, BLK_N) over the warpgroup
+    int last = 0;  // the stage of the previous wgmma group
     for (int t = 0; t < work_tile.count; ++t) {
       mbarrier_wait(full + at.stage * 8, at.parity);
       const uint32_t stage = stages + at.stage * STAGE_BYTES;
@@ -157,9 +168,9 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     with_epilogue([&](const auto& e) { e.finish(acc, m0, n0, work_tile.slice, use); });
     ++use;
   }
-  tma_store_wait_read<0>();  // the block's shared memory is about to go; the kernel's end sees to the rest
+  tma_store_wait_read<0>();  // TMA still reads the block's shared memory; the kernel's end completes its writes
 #else
-  asm("trap;");  // built for another GPU than the one that has these instructions
+  asm("trap;");  // only sm_90a has wgmma
 #endif
 }
 

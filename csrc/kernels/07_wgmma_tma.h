@@ -7,9 +7,10 @@ namespace tc {
 
 using WgmmaTmaMaths = Maths<Math::f16, Math::bf16, Math::tf32>;
 
-// Warpgroups of four warps: one that copies, and `groups` that multiply. Stages of (tile_m + tile_n) rows of 128 bytes come first,
-// because the swizzle needs them 1024-byte aligned. Boxes of C and D and a row of C follow, then the barriers: one for each box, two
-// for each stage and two for taking turns.
+// A block has one producer warpgroup and `groups` consumer warpgroups. Shared memory begins with the stages, each (tile_m +
+// tile_n) rows of 128 bytes, because the 128-byte swizzle needs 1024-byte alignment. The boxes of C and D follow, then a row of
+// C for each consumer warpgroup, then the barriers of 8 bytes: two for each stage, one for each box, and two for the order of
+// pingpong warpgroups.
 constexpr Config wgmma_tma_config(int tile_m, int tile_n, int stages, int groups, int boxes, bool pingpong, float tflops,
                                   float epilogue_us) {
   const int smem_bytes = stages * ((tile_m + tile_n) * 128 + 16) + groups * (boxes * (64 * 128 + 8) + tile_n * 4) + 16;
@@ -17,7 +18,7 @@ constexpr Config wgmma_tma_config(int tile_m, int tile_n, int stages, int groups
 }
 
 inline constexpr Config kWgmmaTma[] = {
-    // tile_m, tile_n, stages, groups, boxes, pingpong, TFLOP/s, epilogue
+    // tile_m, tile_n, stages, groups, boxes, pingpong, TFLOP/s, epilogue us
     wgmma_tma_config(128, 256, 3, 2, 4, false, 830.f, 3.5f),
     wgmma_tma_config(128, 256, 4, 2, 2, false, 818.f, 4.4f),
     wgmma_tma_config(128, 128, 5, 2, 4, true, 755.f, 1.45f),

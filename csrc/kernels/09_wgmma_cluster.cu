@@ -1,14 +1,16 @@
-// wgmma_cluster: few tiles, whose K the blocks of a cluster share.
+// wgmma_cluster: few tiles, each of which the blocks of a cluster compute together, one K slice per block.
 //
-// What changed from wgmma_tma: a problem of a few rows has fewer tiles than the GPU has SMs. Parts of K would go to workspace, for a
-// second kernel to add. Here the blocks that multiply the parts of a tile are a cluster: each leaves its sums in its shared memory,
-// and finishes its part of the tile from the sums of all, which it reads from theirs, in the order of K. A block has one tile, so
-// that there is nothing to overlap: one warp copies, warpgroups multiply, and then all of them finish D, whatever its strides.
+// What changed from wgmma_tma: a problem of a few rows has fewer tiles than the GPU has SMs. wgmma_tma then splits K: its
+// blocks leave fp32 sums in workspace, and a second kernel adds them. Here the blocks that multiply the K slices of one tile
+// are a cluster. Each block leaves its sums in its own shared memory. Each then finishes its part of the tile's vectors: it
+// reads the sums of all blocks through distributed shared memory and adds them in the order of K. A block has one work tile, so
+// there is nothing to overlap: one producer warp copies, consumer warpgroups multiply, and then all warps finish D, whatever
+// its strides.
 //
-// Measured gain (H200): 32x768x3072 in 5.9 microseconds where wgmma_tma takes 7.7, 64x4096x4096 in 13.5 for 15.0, 128x4096x14336 in
-// 38.4 for 40.5 (bench/results/h200-tried.md).
+// Measured gain (H200, at d7481ce): 32x768x3072 in 5.9 us, wgmma_tma 7.7; 64x4096x4096 in 13.5 us, wgmma_tma 15.0;
+// 128x4096x14336 in 38.4 us, wgmma_tma 40.5. bench/results/h200-tried.md has more sizes ("Few rows once more").
 //
-// Build: nvcc -std=c++17 -O3 -gencode=arch=compute_90a,code=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o cluster.cubin csrc/kernels/09_wgmma_cluster.cu
+// Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o cluster.cubin csrc/kernels/09_wgmma_cluster.cu
 // Run:   python -m bench.sweep --kernel wgmma_cluster --only 128,4096,14336
 #include "09_wgmma_cluster.h"
 
@@ -25,25 +27,26 @@ namespace {
 
 template <int I, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_per_sm) void wgmma_cluster(
-    const GemmDesc p, const VectorAccess wide, const Schedule schedule, const __grid_constant__ TmaOperands operands) {
+    const GemmDesc p, const VectorAccess access, const Schedule schedule, const __grid_constant__ TmaOperands operands) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using T = Operand<MATH>;
   constexpr Config CONFIG = kWgmmaCluster[I];
   constexpr int BLK_M = CONFIG.tile_m, BLK_N = CONFIG.tile_n, STAGES = CONFIG.stages, THREADS = CONFIG.threads;
   constexpr int BLK_K = kBoxBytes / int(sizeof(T)), STEPS = 4, GROUPS = BLK_M / 64;
   constexpr int A_BYTES = BLK_M * 128, B_BYTES = BLK_N * 128, STAGE_BYTES = A_BYTES + B_BYTES;
-  constexpr int BLOCK = 64 * 128;  // bytes of 64 rows of A or 64 columns of B in a stage, either way round
-  constexpr int W = 8, RUNS = BLK_M * BLK_N / W, LEAST = kLeastInCluster * THREADS;
-  constexpr int OWN = (RUNS + LEAST - 1) / LEAST;  // runs of W elements of D that a thread finishes, at most
-  constexpr int PITCH = BLK_N + 8;  // of the sums: eight rows of two float2 lie in different banks
+  constexpr int BLOCK = 64 * 128;  // bytes of 64 rows of A or 64 columns of B in a stage, whichever direction is contiguous
+  constexpr int W = 8;             // elements of D in a vector: 16 bytes of a 16-bit type
+  constexpr int VECTORS = BLK_M * BLK_N / W, LEAST_THREADS = kLeastInCluster * THREADS;
+  constexpr int VECTORS_PER_THREAD = (VECTORS + LEAST_THREADS - 1) / LEAST_THREADS;  // at most
+  constexpr int PITCH = BLK_N + 8;  // floats: the float2 stores of a half-warp, to four rows, then take different banks
   static_assert(BLK_M * PITCH * 4 <= STAGES * STAGE_BYTES && STAGES * (STAGE_BYTES + 16) == CONFIG.smem_bytes);
 
   // ---- prologue ----
   extern __shared__ __align__(1024) char smem[];
-  const uint32_t stages = smem_address(smem);             // (STAGES, A then B tile)
-  const uint32_t full = stages + STAGES * STAGE_BYTES;  // (STAGES) barriers: it holds a K tile
-  const uint32_t empty = full + STAGES * 8;              // (STAGES) barriers: it has been multiplied
-  float* const sums = reinterpret_cast<float*>(smem);     // (BLK_M, PITCH), once the stages are done with
+  const uint32_t stages = smem_address(smem);            // (STAGES, A tile then B tile)
+  const uint32_t full = stages + STAGES * STAGE_BYTES;   // (STAGES) barriers: the stage holds a K tile
+  const uint32_t empty = full + STAGES * 8;              // (STAGES) barriers: the stage has been multiplied
+  float* const sums = reinterpret_cast<float*>(smem);    // (BLK_M, PITCH), in the memory of the stages
   const int warp = int(threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {
@@ -55,15 +58,15 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
   __syncthreads();
   launch_dependents();
   wait_on_dependencies();
-  const int parts = cluster_size(), part = cluster_rank();
-  const TileIndex tile = schedule.raster[int(blockIdx.x) / parts];
-  const int m0 = tile.m * BLK_M, n0 = tile.n * BLK_N, first = part * schedule.per_slice;
+  const int k_slices = cluster_size(), slice = cluster_rank();
+  const TileIndex tile = schedule.raster[int(blockIdx.x) / k_slices];
+  const int m0 = tile.m * BLK_M, n0 = tile.n * BLK_N, first = slice * schedule.per_slice;
   const int count = max(0, min(schedule.per_slice, schedule.k_tiles - first));
 
   // ---- main loop ----
-  float acc[BLK_N / 2];
+  float acc[BLK_N / 2];  // (64, BLK_N) over the warpgroup
   RingPosition<STAGES> at;
-  if (warp == GROUPS * 4) {
+  if (warp == GROUPS * 4) {  // producer warp
     const TmaOperandTile<BLK_M, A_K_CONTIGUOUS> a{operands.a, m0};
     const TmaOperandTile<BLK_N, B_K_CONTIGUOUS> b{operands.b, n0};
     for (int t = 0; lane == 0 && t < count; ++t, at.advance()) {
@@ -74,9 +77,9 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
       a.load(stage, barrier, k0);
       b.load(stage + A_BYTES, barrier, k0);
     }
-  } else {
+  } else {  // consumer warpgroups
     const int group = warp / 4, thread = threadIdx.x % 128;
-    int last = 0;  // the stage that was multiplied last
+    int last = 0;  // the stage of the previous wgmma group
     for (int t = 0; t < count; ++t) {
       mbarrier_wait(full + at.stage * 8, at.parity);
       const uint32_t stage = stages + at.stage * STAGE_BYTES;
@@ -100,7 +103,7 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
 #pragma unroll
       for (float& x : acc) x = 0.f;
   }
-  __syncthreads();  // the sums take the stages' place
+  __syncthreads();  // the sums take the memory of the stages
 
   // ---- epilogue ----
   if (warp < GROUPS * 4)
@@ -111,18 +114,18 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
         *reinterpret_cast<float2*>(&sums[(warp * 16 + lane / 4 + h * 8) * PITCH + j * 8 + lane % 4 * 2]) =
             make_float2(acc[j * 4 + h * 2], acc[j * 4 + h * 2 + 1]);
   cluster_arrive();
-  const auto run = [&](int i) { return (i * parts + part) * THREADS + int(threadIdx.x); };
-  const auto row_of = [&](int i) { return run(i) / (BLK_N / W); };
-  const auto col_of = [&](int i) { return run(i) % (BLK_N / W) * W; };
+  const auto vector = [&](int i) { return (i * k_slices + slice) * THREADS + int(threadIdx.x); };
+  const auto row_of = [&](int i) { return vector(i) / (BLK_N / W); };
+  const auto col_of = [&](int i) { return vector(i) % (BLK_N / W) * W; };
   const auto m_of = [&](int i) { return row_of(i) < BLK_M ? m0 + row_of(i) : p.m; };
-  float c[OWN][W];
-  read_c<T>(p, wide, m_of, [&](int i) { return int64_t(n0) + col_of(i); }, c);
+  float c[VECTORS_PER_THREAD][W];  // (BLK_M, BLK_N) over the cluster
+  read_c<T>(p, access, m_of, [&](int i) { return int64_t(n0) + col_of(i); }, c);
   cluster_wait();
-  float sum[OWN][W] = {};
-#pragma unroll 4  // loads under way
-  for (int x = 0; x < parts; ++x)
+  float sum[VECTORS_PER_THREAD][W] = {};  // (BLK_M, BLK_N) over the cluster
+#pragma unroll 4  // kMostInCluster: the loads from all blocks are in flight at once
+  for (int x = 0; x < k_slices; ++x)
 #pragma unroll
-    for (int i = 0; i < OWN; ++i)
+    for (int i = 0; i < VECTORS_PER_THREAD; ++i)
 #pragma unroll
       for (int e = 0; e < W; e += 4) {
         if (m_of(i) >= p.m) continue;
@@ -131,10 +134,10 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
       }
   cluster_arrive();
 #pragma unroll
-  for (int i = 0; i < OWN; ++i) finish_vector<T>(p, wide, m_of(i), int64_t(n0) + col_of(i), sum[i], c[i], 0);
-  cluster_wait();  // shared memory stays until all have read it
+  for (int i = 0; i < VECTORS_PER_THREAD; ++i) finish_vector<T>(p, access, m_of(i), int64_t(n0) + col_of(i), sum[i], c[i], 0);
+  cluster_wait();  // a block keeps its shared memory until all blocks have read it
 #else
-  asm("trap;");  // built for another GPU than the one that has these instructions
+  asm("trap;");  // only sm_90a has wgmma
 #endif
 }
 

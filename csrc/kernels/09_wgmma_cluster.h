@@ -7,14 +7,15 @@ namespace tc {
 
 using WgmmaClusterMaths = Maths<Math::f16, Math::bf16, Math::tf32>;
 
-// A warpgroup for every 64 rows, and a warp that copies. Stages as in 07_wgmma_tma.h; the sums take their place.
+// A block has one consumer warpgroup for every 64 rows and one producer warp. Stages are laid out as in 07_wgmma_tma.h, and
+// each has two barriers of 8 bytes. The epilogue's sums reuse the memory of the stages.
 constexpr Config wgmma_cluster_config(int tile_m, int tile_n, int stages, float tflops, float epilogue_us) {
   return {tile_m, tile_n, 64, stages, tile_m * 2 + 32, stages * ((tile_m + tile_n) * 128 + 16), 1, tflops, epilogue_us,
           1, 0, false, kHopper};
 }
 
 inline constexpr Config kWgmmaCluster[] = {
-    // tile_m, tile_n, stages, TFLOP/s, epilogue
+    // tile_m, tile_n, stages, TFLOP/s, epilogue us
     wgmma_cluster_config(64, 64, 12, 400.f, 2.3f),
     wgmma_cluster_config(128, 64, 8, 520.f, 3.5f),
 };

@@ -1,4 +1,4 @@
-// How tiles lie in shared memory: index functions shared by the kernels, the host, and (through bind.cpp) the bank analyser.
+// Index functions of tiles in shared memory, for the kernels, the host and (through op/introspect.cpp) the bank analyser.
 #pragma once
 
 #ifdef __CUDACC__
@@ -9,30 +9,32 @@
 
 namespace tc {
 
-// Rows a fixed number of elements apart. A pitch above the row's length is padding that spreads a column over the banks.
-TC_HOST_DEVICE constexpr int padded_offset(int line, int col, int pitch) { return line * pitch + col; }
+// Rows lie `pitch` elements apart. A pitch above the row's length is padding, which spreads a column over the banks.
+TC_HOST_DEVICE constexpr int padded_offset(int row, int col, int pitch) { return row * pitch + col; }
 
-constexpr int kSkew = 16;      // halves after each row of wmma_block's operands; WMMA needs a 32-byte multiple
-constexpr int kPadBytes = 16;  // by the WMMA rungs above it: eight rows of a fragment start in eight different bank groups
-constexpr int kSlabPad = 4;    // floats, by simt: rows stay 16-byte aligned, and the transposing stores spread
-constexpr int kRowPad = 8;     // floats, by epilogues: eight rows of an accumulator, stored as pairs, take different banks
+// Padding after each row.
+constexpr int kSkew = 16;      // 16-bit elements, for wmma_block's operands: WMMA needs a multiple of 32 bytes
+constexpr int kPadBytes = 16;  // bytes, for the later WMMA rungs: eight rows of a fragment start in eight different bank groups
+constexpr int kSlabPad = 4;    // floats, for simt: rows stay 16-byte aligned, and the transposing stores spread over the banks
+constexpr int kRowPad = 8;     // floats, for epilogues: eight rows of an accumulator, stored as pairs, take different banks
 
-constexpr int kChunk = 16;  // bytes moved by one cp.async, one ldmatrix row, one vector access
+// Bytes of a chunk, which is a 16-byte vector: one cp.async, one row of ldmatrix, one vector access.
+constexpr int kChunk = 16;
 
-// XOR swizzle without padding: 16-byte chunk `chunk` of line `line` lies at the returned chunk of the same line, for lines of
-// `chunks` chunks (a power of two). Eight lines of 128 bytes fill the 32 banks eight times over; the XOR gives the same chunk
-// of eight consecutive lines eight different bank groups. Shorter lines share a 128-byte row, so their line number is shifted.
-TC_HOST_DEVICE constexpr int swizzled_chunk(int line, int chunk, int chunks) {
-  return chunks >= 8   ? chunk ^ (line & 7)
-         : chunks == 4 ? chunk ^ (line >> 1 & 3)
-         : chunks == 2 ? chunk ^ (line >> 2 & 1)
+// XOR swizzle without padding. Chunk `chunk` of row `row` lies at the returned chunk of the same row. A row has `chunks`
+// chunks, a power of two. Eight rows of 128 bytes fill the 32 banks eight times, and the XOR puts the same chunk of eight
+// consecutive rows into eight different bank groups. Shorter rows share 128 bytes, so their row number is shifted.
+TC_HOST_DEVICE constexpr int swizzled_chunk(int row, int chunk, int chunks) {
+  return chunks >= 8   ? chunk ^ (row & 7)
+         : chunks == 4 ? chunk ^ (row >> 1 & 3)
+         : chunks == 2 ? chunk ^ (row >> 2 & 1)
                        : chunk;
 }
 
-// In elements of `bytes` bytes each; `extent` elements to a line.
-TC_HOST_DEVICE constexpr int swizzled_offset(int line, int col, int extent, int bytes) {
+// Where element (row, col) lies, in elements of `bytes` bytes. A row has `extent` elements.
+TC_HOST_DEVICE constexpr int swizzled_offset(int row, int col, int extent, int bytes) {
   const int per_chunk = kChunk / bytes;
-  return line * extent + swizzled_chunk(line, col / per_chunk, extent / per_chunk) * per_chunk + col % per_chunk;
+  return row * extent + swizzled_chunk(row, col / per_chunk, extent / per_chunk) * per_chunk + col % per_chunk;
 }
 
 }  // namespace tc

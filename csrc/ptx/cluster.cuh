@@ -1,4 +1,4 @@
-// Blocks of a cluster, one wrapper per instruction: they run at once, and read each other's shared memory (sm_90).
+// Cluster instructions, one wrapper each (sm_90). Blocks of a cluster run at the same time and read each other's shared memory.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ __device__ __forceinline__ int cluster_rank() {
   return rank;
 }
 
-// All threads of the cluster arrive, and wait for each other: what they wrote before is then visible to all.
+// All threads of the cluster call both. cluster_wait returns once all have arrived, and what they wrote before is then visible.
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
-// 16 bytes of shared memory at this block's address `smem`, in block `rank`.
+// Loads 16 bytes from the shared memory of block `rank`. `smem` is the address of the same data in this block.
 __device__ __forceinline__ float4 load_from_cluster(uint32_t smem, int rank) {
   float4 x;
   asm volatile("{\n .reg .b32 there;\n mapa.shared::cluster.u32 there, %4, %5;\n"

@@ -1,4 +1,4 @@
-// One PTX instruction each: ldmatrix and mma.sync (sm_80 and later).
+// ldmatrix, stmatrix and mma.sync, one wrapper per instruction (sm_80 and later; stmatrix: sm_90 and later).
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace tc {
 
-// Four 8x8 matrices of 16-bit elements; thread i gives the address of row i % 8 of matrix i / 8.
+// Loads four 8x8 matrices of 16-bit elements. Lane i gives the address of row i % 8 of matrix i / 8.
 __device__ __forceinline__ void ldmatrix_x4(uint32_t (&r)[4], uint32_t smem) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(smem));
@@ -18,14 +18,15 @@ __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&r)[4], uint32_t sme
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(smem));
 }
 
-// The same the other way (sm_90). No memory clobber: it may run among other accesses up to the barrier that makes it visible.
+// Stores four 8x8 matrices, addressed as in ldmatrix_x4. The asm has no memory clobber: the compiler may move the store among
+// other accesses, up to the barrier that makes it visible.
 __device__ __forceinline__ void stmatrix_x4(uint32_t smem, const uint32_t (&r)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
                ::"r"(smem), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]));
 }
 
-// Not volatile: it touches registers only, and the compiler is to place it among the loads.
-// D (16, 8) += A (16, K) B (K, 8) in fp32, K 32 bytes deep: 16 elements of 16 bits or 8 TF32 values. T names the operands.
+// D (16, 8) += A (16, K) B (K, 8) in fp32. K is 32 bytes deep: 16 elements of a 16-bit type or 8 TF32 values. T is the
+// operands' type. The asm is not volatile: it touches registers only, and the compiler should place it among the loads.
 template <typename T>
 __device__ __forceinline__ void mma_m16n8(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 
@@ -53,7 +54,7 @@ __device__ __forceinline__ void mma_m16n8<Tf32>(float (&d)[4], const uint32_t (&
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// To the nearest TF32; the tensor core would cut the low bits off, which doubles the error.
+// Rounds to the nearest TF32. The tensor core would truncate the low bits, which doubles the error.
 __device__ __forceinline__ uint32_t to_tf32(uint32_t x) {
   uint32_t r;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(__uint_as_float(x)));

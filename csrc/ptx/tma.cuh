@@ -1,4 +1,4 @@
-// TMA, one wrapper per instruction: copies of boxes of a matrix between global and shared memory (sm_90).
+// TMA, one wrapper per instruction (sm_90). It copies boxes of a matrix between global and shared memory.
 #pragma once
 
 #include <cuda.h>
@@ -7,30 +7,32 @@
 
 namespace tc {
 
-// Fetches the map itself, so that its first use need not wait for it.
+// Fetches the tensor map itself, so that the first copy need not wait for it.
 __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// Copies the box at (x, y), elements from the map's innermost dimension out, to shared memory; `barrier` counts its bytes.
+// Copies the box at (x, y) to shared memory. x and y count elements, x along the map's innermost dimension. `barrier` counts
+// the bytes that arrive.
 __device__ __forceinline__ void tma_load(uint32_t smem, const CUtensorMap& map, uint32_t barrier, int x, int y) {
   asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
                ::"r"(smem), "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(0) : "memory");
 }
 
-// Copies a box to global memory, what of it lies inside the matrix. It belongs to this thread's next group of stores.
+// Copies a box to global memory, except the elements outside the matrix. The copy joins this thread's next bulk group.
 __device__ __forceinline__ void tma_store(const CUtensorMap& map, uint32_t smem, int x, int y, int z) {
   asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];"
                ::"l"(&map), "r"(smem), "r"(x), "r"(y), "r"(z) : "memory");
 }
 __device__ __forceinline__ void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
-// Until at most N of this thread's groups of stores, the youngest, still read shared memory.
+// Waits until at most the N most recent bulk groups of this thread still read shared memory.
 template <int N>
 __device__ __forceinline__ void tma_store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
-// Before TMA reads what this thread has stored to shared memory.
+
+// Makes this thread's stores to shared memory visible to TMA.
 __device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 }  // namespace tc

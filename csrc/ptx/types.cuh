@@ -6,7 +6,7 @@
 
 namespace tc {
 
-// TF32 has no type of its own in memory: it is fp32 whose low 13 bits the tensor core does not read.
+// TF32 has no format of its own in memory: it is fp32, of which the tensor core does not read the low 13 bits.
 struct Tf32 {
   float x;
 };

@@ -1,4 +1,4 @@
-// wgmma, one wrapper per instruction: a warpgroup multiplies tiles that lie in shared memory (sm_90a).
+// wgmma, one wrapper per instruction (sm_90a). A warpgroup multiplies tiles in shared memory.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,17 @@
 
 namespace tc {
 
-// Before a warpgroup's first wgmma, and after its other accesses to the accumulators.
+// A warpgroup needs this fence before its first wgmma, and after its other accesses to the accumulators.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-// Until at most N of the warpgroup's groups, the youngest, are still under way.
+// Waits until at most the N most recent groups of the warpgroup are pending.
 template <int N>
 __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
-// A warpgroup's share of the register file; REGISTERS is a multiple of 8.
+// Changes the registers per thread of this warpgroup to REGISTERS, a multiple of 8 from 24 to 256 (PTX ISA, "setmaxnreg").
 template <int REGISTERS>
 __device__ __forceinline__ void warpgroup_reg_dealloc() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
@@ -28,20 +28,21 @@ __device__ __forceinline__ void warpgroup_reg_alloc() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
 
-// A tile that TMA wrote with the 128-byte swizzle, as wgmma wants it described (PTX ISA, "MatrixView Descriptor Format"). Lines of
-// 128 bytes, eight of them to a 1024-byte atom, atoms one after another. K-contiguous: a line is a row of the operand.
-// Otherwise it holds 64 rows at one k, and the next 64 rows lie `block` bytes on.
+// wgmma's descriptor (PTX ISA, "Matrix Descriptor Format") of a tile that TMA wrote with the 128-byte swizzle. The tile has
+// rows of 128 bytes. Eight rows form an atom of 1024 bytes, and atoms follow one another. K_CONTIGUOUS: a 128-byte row is a row
+// of A or a column of B. Otherwise a 128-byte row holds 64 rows of A or columns of B at one k, and the next 64 lie `block`
+// bytes further.
 template <bool K_CONTIGUOUS>
 __device__ __forceinline__ uint64_t tile_descriptor(uint32_t smem, uint32_t block) {
   constexpr uint64_t ATOM = 1024 >> 4, SWIZZLE_128B = uint64_t(1) << 62;
   return SWIZZLE_128B | ATOM << 32 | uint64_t(K_CONTIGUOUS ? 1 : block >> 4) << 16 | (smem & 0x3ffff) >> 4;
 }
 
-// To the next 32 bytes of K: within the line, or 16 lines down.
+// The step of a descriptor to the next 32 bytes of K, in units of 16 bytes: within the 128-byte row, or 16 such rows down.
 template <bool K_CONTIGUOUS>
 constexpr uint64_t kNextK = (K_CONTIGUOUS ? 32 : 16 * 128) >> 4;
 
-// The accumulators as operands, and their numbers in the instruction's text.
+// The accumulators as asm operands (TC_F), and their numbers in the instruction's text (TC_R).
 #define TC_F8(i) \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define TC_F32(i) TC_F8(i), TC_F8(i + 8), TC_F8(i + 16), TC_F8(i + 24)
@@ -57,7 +58,7 @@ constexpr uint64_t kNextK = (K_CONTIGUOUS ? 32 : 16 * 128) >> 4;
 #define TC_R128 TC_R96 \
   ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
   ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-// A, B, P, TA and TB are the numbers of the operands that follow the accumulators.
+// A, B, P, TA and TB are the numbers of the asm operands that follow the accumulators.
 #define TC_WGMMA_TEXT(SHAPE, TYPES, REGS, A, B, P, FLAGS)                                                            \
   "{\n .reg .pred p;\n setp.ne.b32 p, %" #P ", 0;\n wgmma.mma_async.sync.aligned." SHAPE ".f32." TYPES " {" REGS "}, %" #A \
   ", %" #B ", p, 1, 1" FLAGS ";\n}"
@@ -72,8 +73,8 @@ constexpr uint64_t kNextK = (K_CONTIGUOUS ? 32 : 16 * 128) >> 4;
     asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k8", "tf32.tf32", REGS, A, B, P, "")                                     \
                  : __VA_ARGS__ : "l"(a), "l"(b), "r"(int(accumulate)))
 
-// D (64, N) += A (64, K) B (K, N) in fp32, K 32 bytes deep: 16 halves or 8 TF32 values, which lie contiguous along K; D = A B where
-// `accumulate` is false. fp32 is cut off to TF32. Lane l of warp w of the
+// D (64, N) += A (64, K) B (K, N) in fp32, or D = A B if `accumulate` is false. K is 32 bytes deep: 16 elements of a 16-bit
+// type or 8 TF32 values. TF32 operands must be contiguous along K. wgmma truncates fp32 to TF32. Lane l of warp w of the
 // warpgroup holds elements (16 w + l / 4 + 8 h, 8 j + l % 4 * 2 + e) in d[4 j + 2 h + e].
 template <typename T, int N, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __device__ __forceinline__ void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {

@@ -1,4 +1,5 @@
-// Moving tiles from global to shared memory.
+// Copies of tiles from global to shared memory, through registers or by cp.async. The rows of a tile are contiguous in memory:
+// they are rows of a row-major matrix, or columns of a column-major one.
 #pragma once
 
 #include <cstdint>
@@ -7,25 +8,25 @@
 
 namespace tc {
 
-// W consecutive elements, moved in as few instructions as 16-byte accesses allow.
+// W consecutive elements. Their alignment lets a copy use the fewest accesses of at most 16 bytes.
 template <typename T, int W>
 struct alignas(sizeof(T) * W < 16 ? sizeof(T) * W : 16) Vec {
   T x[W];
 };
 
-// How THREADS threads share LINES contiguous lines of EXTENT elements: 16-byte pieces, a thread's own STEP lines apart.
-template <int LINES, int EXTENT, int THREADS, typename T>
+// Divides a tile of (ROWS, COLS) among THREADS threads, in 16-byte vectors. A thread's vectors lie STEP rows apart.
+template <int ROWS, int COLS, int THREADS, typename T>
 struct ThreadCopy {
-  static constexpr int W = 16 / sizeof(T), PER_LINE = EXTENT / W, STEP = THREADS / PER_LINE, COUNT = LINES / STEP;
-  static_assert(THREADS % PER_LINE == 0 && LINES % STEP == 0);
-  const int line, col;  // of the thread's first piece
-  __device__ explicit ThreadCopy(int thread) : line(thread / PER_LINE), col(thread % PER_LINE * W) {}
-  // How many elements of piece i exist; negative past the end of a line.
-  __device__ int left(int i, int lines, int extent) const { return line + i * STEP < lines ? extent - col : 0; }
+  static constexpr int W = 16 / sizeof(T), PER_ROW = COLS / W, STEP = THREADS / PER_ROW, COUNT = ROWS / STEP;
+  static_assert(THREADS % PER_ROW == 0 && ROWS % STEP == 0);
+  const int row, col;  // of the thread's first vector
+  __device__ explicit ThreadCopy(int thread) : row(thread / PER_ROW), col(thread % PER_ROW * W) {}
+  // Elements of the row from vector i on: W or more if the vector is whole, 0 or less if it does not exist.
+  __device__ int left(int i, int rows, int cols) const { return row + i * STEP < rows ? cols - col : 0; }
 };
 
-// 16 bytes from `source`, of which `left` elements exist, with zeros after them. `aligned`: source is a multiple of 16.
-// Reads use the read-only path: no operand aliases what a kernel writes.
+// Loads 16 bytes from `source`, of which `left` elements exist, and fills up with zeros. `aligned`: `source` is a multiple of
+// 16. Loads take the read-only path, because no operand aliases what a kernel writes.
 template <typename T>
 __device__ __forceinline__ uint4 load_vector(const T* source, int left, bool aligned) {
   constexpr int W = 16 / sizeof(T);
@@ -36,10 +37,10 @@ __device__ __forceinline__ uint4 load_vector(const T* source, int left, bool ali
   return *reinterpret_cast<const uint4*>(&v);
 }
 
-// The 16 bytes that begin `shift` bytes into the 32 of lo and hi, an even number below 16.
+// The 16 bytes that begin `shift` bytes into the 32 bytes of lo and hi. `shift` is even and below 16.
 __device__ __forceinline__ uint4 funnel(const uint4& lo, const uint4& hi, int shift) {
   const uint32_t w[8] = {lo.x, lo.y, lo.z, lo.w, hi.x, hi.y, hi.z, hi.w};
-  uint32_t by_8[6], by_4[5], x[4];  // selections, because registers have no index
+  uint32_t by_8[6], by_4[5], x[4];  // selections: registers cannot be indexed at run time
 #pragma unroll
   for (int i = 0; i < 6; ++i) by_8[i] = shift & 8 ? w[i + 2] : w[i];
 #pragma unroll
@@ -49,22 +50,22 @@ __device__ __forceinline__ uint4 funnel(const uint4& lo, const uint4& hi, int sh
   return make_uint4(x[0], x[1], x[2], x[3]);
 }
 
-// The first `count` bytes of x, an even number, and zeros.
+// Keeps the first `count` bytes of x, an even number, and zeros the rest.
 __device__ __forceinline__ uint4 cut(uint4 x, int count) {
   const auto word = [&](uint32_t w, int left) { return left >= 4 ? w : left > 0 ? w & 0xffff : 0; };
   return make_uint4(word(x.x, count), word(x.y, count - 4), word(x.z, count - 8), word(x.w, count - 12));
 }
 
-// 16 bytes of a matrix from any even address: the one or two aligned words that they touch, put together only once they are
-// asked for, so that many can be under way. What they hold of its neighbours, which another block may be writing where C is D, is
-// shifted out. A word may reach past its line but not past the matrix, where nothing need be mapped: chunks at the matrix's ends
-// are read by element.
+// A vector of a matrix at any even address. fetch() loads the one or two aligned 16-byte words that hold the vector, and
+// value() shifts it into place, so that many vectors can be under way before the first value(). The words also hold
+// neighbouring elements, which another block may be writing where C is D; value() drops those. A word may reach past its row,
+// but not past the matrix, where nothing need be mapped: vectors at the matrix's ends are read by element.
 struct ShiftedVector {
   uint4 lo, hi;
-  int count;  // bytes that exist, the others become zeros
+  int count;  // bytes of the vector that exist; the others become zeros
   bool by_element;
 
-  // The matrix lies from `begin` to `end`.
+  // The matrix occupies the addresses from `begin` to `end`.
   __device__ void fetch(uintptr_t from, int count, uintptr_t begin, uintptr_t end) {
     this->count = count;
     const int words = count == 0 ? 0 : from % 16 + count > 16 ? 2 : 1;
@@ -74,7 +75,7 @@ struct ShiftedVector {
     if (words > 0 && !by_element) lo = word[0];
     if (words > 1 && !by_element) hi = word[1];
   }
-  // `from` as given to fetch: kept by the caller, who can work it out, instead of in registers.
+  // `from` is the address that fetch() had. The caller recomputes it, which takes no registers in between.
   __device__ uint4 value(uintptr_t from) const {
     if (!by_element) return cut(funnel(lo, hi, int(from % 16)), count);
     Vec<uint16_t, 8> v;
@@ -84,79 +85,78 @@ struct ShiftedVector {
   }
 };
 
-// A thread's share of a tile on its way through registers, so that work can come between the loads and the stores.
-// Lines and elements beyond `lines` and `extent` become zeros. `wide`: every line starts at a 16-byte boundary.
-template <int LINES, int EXTENT, int PITCH, int THREADS, typename T>
+// A thread's vectors of a tile, held in registers so that other work can come between the loads and the stores. Elements beyond
+// `rows` and `cols` become zeros. `aligned`: every row starts at a 16-byte boundary.
+template <int ROWS, int COLS, int PITCH, int THREADS, typename T>
 struct TileRegisters {
-  using Copy = ThreadCopy<LINES, EXTENT, THREADS, T>;
+  using Copy = ThreadCopy<ROWS, COLS, THREADS, T>;
   uint4 vector[Copy::COUNT];
 
-  __device__ __forceinline__ void fetch(const T* gmem, int64_t leading, int lines, int extent, bool wide,
+  __device__ __forceinline__ void fetch(const T* gmem, int64_t leading, int rows, int cols, bool aligned,
                                         int thread = threadIdx.x) {
     const Copy copy(thread);
-    const T* source = gmem + copy.line * leading + copy.col;
-    if (wide && lines >= LINES && extent >= EXTENT) {
+    const T* source = gmem + copy.row * leading + copy.col;
+    if (aligned && rows >= ROWS && cols >= COLS) {
 #pragma unroll
       for (int i = 0; i < Copy::COUNT; ++i)
         vector[i] = __ldg(reinterpret_cast<const uint4*>(source + i * Copy::STEP * leading));
     } else {
 #pragma unroll
       for (int i = 0; i < Copy::COUNT; ++i)
-        vector[i] = load_vector(source + i * Copy::STEP * leading, copy.left(i, lines, extent), wide);
+        vector[i] = load_vector(source + i * Copy::STEP * leading, copy.left(i, rows, cols), aligned);
     }
   }
 
   __device__ __forceinline__ void store(T* smem, int thread = threadIdx.x) const {
     static_assert(PITCH % Copy::W == 0);
     const Copy copy(thread);
-    T* target = smem + copy.line * PITCH + copy.col;
+    T* target = smem + copy.row * PITCH + copy.col;
 #pragma unroll
     for (int i = 0; i < Copy::COUNT; ++i) *reinterpret_cast<uint4*>(target + i * Copy::STEP * PITCH) = vector[i];
   }
 };
 
-// Copies a tile into shared memory, (LINES, PITCH). Whole tiles issue all of a thread's loads before its first store;
-// tiles that are cut off or misaligned go piece by piece, which keeps the registers of that rarer path out of the main
-// loop.
-template <int LINES, int EXTENT, int PITCH, int THREADS, typename T>
-__device__ __forceinline__ void copy_tile(T* smem, const T* gmem, int64_t leading, int lines, int extent, bool wide,
+// Copies a tile to shared memory, (ROWS, PITCH). If the tile is whole and aligned, a thread issues all of its loads before its
+// first store. Other tiles are copied one vector at a time: this rarer path then takes no registers from the main loop.
+template <int ROWS, int COLS, int PITCH, int THREADS, typename T>
+__device__ __forceinline__ void copy_tile(T* smem, const T* gmem, int64_t leading, int rows, int cols, bool aligned,
                                           int thread = threadIdx.x) {
-  using Copy = ThreadCopy<LINES, EXTENT, THREADS, T>;
-  if (wide && lines >= LINES && extent >= EXTENT) {
-    TileRegisters<LINES, EXTENT, PITCH, THREADS, T> registers;
-    registers.fetch(gmem, leading, LINES, EXTENT, true, thread);
+  using Copy = ThreadCopy<ROWS, COLS, THREADS, T>;
+  if (aligned && rows >= ROWS && cols >= COLS) {
+    TileRegisters<ROWS, COLS, PITCH, THREADS, T> registers;
+    registers.fetch(gmem, leading, ROWS, COLS, true, thread);
     registers.store(smem, thread);
     return;
   }
   const Copy copy(thread);
-  const T* source = gmem + copy.line * leading + copy.col;
-  T* target = smem + copy.line * PITCH + copy.col;
+  const T* source = gmem + copy.row * leading + copy.col;
+  T* target = smem + copy.row * PITCH + copy.col;
 #pragma unroll 1
   for (int i = 0; i < Copy::COUNT; ++i, source += Copy::STEP * leading, target += Copy::STEP * PITCH)
-    *reinterpret_cast<uint4*>(target) = load_vector(source, copy.left(i, lines, extent), wide);
+    *reinterpret_cast<uint4*>(target) = load_vector(source, copy.left(i, rows, cols), aligned);
 }
 
-// The same by cp.async: the copy counts as done once the caller has waited for its group. Misaligned operands, which
-// cp.async cannot read, are stored before this returns.
-template <int LINES, int EXTENT, int PITCH, int THREADS, typename T>
-__device__ __forceinline__ void copy_tile_async(T* smem, const T* gmem, int64_t leading, int lines, int extent,
-                                                bool wide) {
-  using Copy = ThreadCopy<LINES, EXTENT, THREADS, T>;
+// Copies a tile by cp.async. The copy is complete once the caller has waited for its group. cp.async cannot read misaligned
+// operands: they go through registers and are stored before this function returns.
+template <int ROWS, int COLS, int PITCH, int THREADS, typename T>
+__device__ __forceinline__ void copy_tile_async(T* smem, const T* gmem, int64_t leading, int rows, int cols,
+                                                bool aligned) {
+  using Copy = ThreadCopy<ROWS, COLS, THREADS, T>;
   const Copy copy(threadIdx.x);
-  const T* source = gmem + copy.line * leading + copy.col;
-  T* target = smem + copy.line * PITCH + copy.col;
-  if (!wide) {
-    TileRegisters<LINES, EXTENT, PITCH, THREADS, T> registers;
-    registers.fetch(gmem, leading, lines, extent, false);
+  const T* source = gmem + copy.row * leading + copy.col;
+  T* target = smem + copy.row * PITCH + copy.col;
+  if (!aligned) {
+    TileRegisters<ROWS, COLS, PITCH, THREADS, T> registers;
+    registers.fetch(gmem, leading, rows, cols, false);
     registers.store(smem);
-  } else if (lines >= LINES && extent >= EXTENT) {
+  } else if (rows >= ROWS && cols >= COLS) {
 #pragma unroll
     for (int i = 0; i < Copy::COUNT; ++i)
       cp_async_16(smem_address(target + i * Copy::STEP * PITCH), source + i * Copy::STEP * leading);
   } else {
 #pragma unroll
     for (int i = 0; i < Copy::COUNT; ++i) {
-      const int left = copy.left(i, lines, extent);
+      const int left = copy.left(i, rows, cols);
       const T* const from = source + i * Copy::STEP * leading;
       T* const to = target + i * Copy::STEP * PITCH;
       if (0 < left && left < Copy::W) *reinterpret_cast<uint4*>(to) = load_vector(from, left, true);
@@ -165,14 +165,15 @@ __device__ __forceinline__ void copy_tile_async(T* smem, const T* gmem, int64_t 
   }
 }
 
-// Asks L2 for `lines` lines of `bytes` bytes, `pitch` bytes apart: every `threads`-th of their 128-byte pieces from `thread` on.
-__device__ __forceinline__ void prefetch_lines(const void* first, int64_t pitch, int lines, int64_t bytes, int thread,
+// Prefetches into L2 the cache lines of `rows` rows of `bytes` bytes, `pitch` bytes apart. Thread `thread` takes every
+// `threads`-th cache line.
+__device__ __forceinline__ void prefetch_lines(const void* first, int64_t pitch, int rows, int64_t bytes, int thread,
                                                int threads) {
-  constexpr int PIECE = 128;  // bytes of a cache line
-  const int per_line = int((bytes + PIECE - 1) / PIECE);
-  for (int i = thread; i < lines * per_line; i += threads)
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(first) + i / per_line * pitch +
-                                                  i % per_line * PIECE));
+  constexpr int CACHE_LINE = 128;  // bytes
+  const int per_row = int((bytes + CACHE_LINE - 1) / CACHE_LINE);
+  for (int i = thread; i < rows * per_row; i += threads)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(first) + i / per_row * pitch +
+                                                  i % per_row * CACHE_LINE));
 }
 
 }  // namespace tc

@@ -1,4 +1,4 @@
-// From what a call says at run time to what kernels are compiled for: its math and its layouts, as types.
+// Turns a call's math and layouts, which are known at run time, into the types that kernels are compiled for.
 #pragma once
 
 #include <type_traits>
@@ -9,7 +9,7 @@
 
 namespace tc {
 
-// The operands' type in memory, and as tensor core instructions name it.
+// Operand is the operands' type in memory. Mma is the type that tensor core instructions name.
 template <Math MATH>
 struct MathTypes;
 template <>
@@ -36,13 +36,13 @@ using Operand = typename MathTypes<MATH>::Operand;
 template <Math MATH>
 using MmaType = typename MathTypes<MATH>::Mma;
 
-// A type as a value.
+// Passes a type as a function argument.
 template <typename T>
 struct Type {
   using type = T;
 };
 
-// act(math), math's value being the call's. A launcher compiles the maths of its kernel alone.
+// Calls act(math) with the call's math as a compile-time constant. A launcher compiles only the maths of its kernel.
 template <Math... MATHS, typename F>
 Status with_math(Maths<MATHS...>, Math math, F&& act) {
   Status status = status_of(cudaErrorNotSupported, "launching a kernel with a math that it does not have");
@@ -50,7 +50,7 @@ Status with_math(Maths<MATHS...>, Math math, F&& act) {
   return status;
 }
 
-// act(a, b): whether each operand lies contiguous along K.
+// Calls act(a, b), which tell at compile time whether A and B are contiguous along K.
 template <typename F>
 Status with_layouts(const GemmDesc& p, F&& act) {
   const auto with_b = [&](auto a_k) {
@@ -59,7 +59,7 @@ Status with_layouts(const GemmDesc& p, F&& act) {
   return order_of(p.a) == Order::row_major ? with_b(std::true_type()) : with_b(std::false_type());
 }
 
-// The same for a kernel of OperandAccess::aligned, whose fp32 operands come with K contiguous (needs_repack in gemm/access.h).
+// with_layouts for a kernel of OperandAccess::aligned. Its fp32 operands always have K contiguous (see needs_repack).
 template <Math MATH, typename F>
 Status with_aligned_layouts(const GemmDesc& p, F&& act) {
   if constexpr (is_f32(operand_dtype(MATH))) return act(std::true_type(), std::true_type());

@@ -1,4 +1,4 @@
-// How kernels are launched, and how their compiled code reaches the planner.
+// Launches kernels, and registers their compiled code with the planner.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,8 +11,8 @@
 
 namespace tc {
 
-// Enters a configuration's code in the table that the planner reads. Every rung is compiled once for each of its configurations,
-// TC_CONFIG, and ends with `const Registration registered(kCode<CONFIGS>[TC_CONFIG], launcher)`.
+// Enters a configuration's code in the planner's table. Every rung is compiled once for each of its configurations, TC_CONFIG,
+// and its file ends with `const Registration registered(kCode<CONFIGS>[TC_CONFIG], launcher)`.
 struct Registration {
   Registration(Code& code, Launcher launcher) {
     code.launch = launcher;
@@ -22,14 +22,14 @@ struct Registration {
 };
 
 inline Status status_of(cudaError_t error, const char* call) {
-  if (error != cudaSuccess) cudaGetLastError();  // reported here, so that no later call reports it again
+  if (error != cudaSuccess) cudaGetLastError();  // clears the error, so that no later call reports it again
   return {int(error), call};
 }
 
-// More than 48 KB of dynamic shared memory has to be asked for, once per kernel and device.
+// More than 48 KB of dynamic shared memory needs cudaFuncSetAttribute, once per kernel and device.
 template <auto Kernel>
 Status allow_smem(int bytes, int device) {
-  static std::atomic<uint64_t> allowed{0};  // a bit per device; a device past the 64th asks every time
+  static std::atomic<uint64_t> allowed{0};  // one bit per device; devices past the 64th set the attribute every time
   const uint64_t mask = device < 64 ? uint64_t(1) << device : 0;
   if (bytes <= 48 * 1024 || (allowed.load(std::memory_order_relaxed) & mask)) return {};
   const cudaError_t error =
@@ -38,7 +38,8 @@ Status allow_smem(int bytes, int device) {
   return status_of(error, "cudaFuncSetAttribute");
 }
 
-// Whether this object has machine code for Hopper. Without it Hopper runs an older GPU's PTX, in which ptx/pdl.cuh does nothing.
+// Whether this object has machine code for Hopper. Without machine code Hopper runs an older GPU's PTX, in which ptx/pdl.cuh
+// does nothing.
 constexpr bool compiled_for_hopper() {
   for (const int arch : {__CUDA_ARCH_LIST__})
     if (arch == 900) return true;
@@ -49,10 +50,11 @@ struct Grid {
   int64_t blocks;
   int threads;
   int smem_bytes = 0;
-  int cluster = 1;  // blocks
+  int cluster = 1;  // blocks per cluster
 };
 
-// USES_PDL: every block of the kernel calls wait_on_dependencies; without that wait it would race.
+// USES_PDL requires that every block of the kernel calls wait_on_dependencies. Without that wait the kernel would race with the
+// previous one.
 template <auto Kernel, bool USES_PDL, typename... Args>
 Status launch_grid(const Grid& grid, const DeviceSpec& device, void* stream, const Args&... args) {
   cudaLaunchAttribute attributes[2] = {};
@@ -75,8 +77,7 @@ Status launch_grid(const Grid& grid, const DeviceSpec& device, void* stream, con
   return status_of(cudaLaunchKernelEx(&config, Kernel, args...), "cudaLaunchKernelEx");
 }
 
-// A persistent grid has as many blocks as the GPU holds at once, or one per tile and K slice if those are fewer. Blocks of a cluster
-// have one tile each.
+// Launches a persistent grid: as many blocks as the GPU holds at once, or one per tile and K slice if those are fewer.
 template <auto Kernel, bool USES_PDL = false, typename... Args>
 Status launch(const Launch& call, const Args&... args) {
   const Config& config = call.config;
@@ -87,6 +88,8 @@ Status launch(const Launch& call, const Args&... args) {
   return launch_grid<Kernel, USES_PDL>({std::min(work, resident), config.threads, config.smem_bytes}, call.device, call.stream,
                                        args...);
 }
+
+// Launches clusters of k_slices blocks. Each block has one tile.
 template <auto Kernel, bool USES_PDL, typename... Args>
 Status launch_clusters(const Launch& call, int64_t blocks, const Args&... args) {
   const Config& config = call.config;

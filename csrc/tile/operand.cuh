@@ -2,59 +2,59 @@
 #pragma once
 
 #include "../gemm/desc.h"
-#include "copy.cuh"
 #include "../layout/swizzle.h"
+#include "copy.cuh"
 
 namespace tc {
 
-// An operand as its tiles see it: outer is M for A and N for B.
+// A or B in global memory. `outer` is M for A and N for B.
 struct GmemOperand {
-  const void* data;  // (outer, K), whichever of the two lies contiguous
-  int64_t leading;   // elements from one contiguous line to the next
+  const void* data;  // (outer, K), contiguous along either
+  int64_t leading;   // the leading dimension, in elements
   int64_t outer, k;
-  bool wide;         // every line starts at a 16-byte boundary
+  bool aligned;      // every contiguous row or column starts at a 16-byte boundary
 };
 
-// (MN, PITCH) when K is contiguous in memory, (BLK_K, PITCH) otherwise: the order in which the operand lies in memory.
+// The tile keeps the operand's order in memory: (MN, PITCH) if K is contiguous, (BLK_K, PITCH) otherwise.
 template <typename T, int MN, int BLK_K, bool K_CONTIGUOUS, int PAD, int THREADS>
 struct PaddedTile {
-  static constexpr int LINES = K_CONTIGUOUS ? MN : BLK_K, EXTENT = K_CONTIGUOUS ? BLK_K : MN, PITCH = EXTENT + PAD;
-  static constexpr int SIZE = LINES * PITCH;  // elements
-  using Registers = TileRegisters<LINES, EXTENT, PITCH, THREADS, T>;
+  static constexpr int ROWS = K_CONTIGUOUS ? MN : BLK_K, COLS = K_CONTIGUOUS ? BLK_K : MN, PITCH = COLS + PAD;
+  static constexpr int SIZE = ROWS * PITCH;  // elements
+  using Registers = TileRegisters<ROWS, COLS, PITCH, THREADS, T>;
 
-  static __device__ GmemOperand a_of(const GemmDesc& p, bool wide) {
-    return {p.a.data, K_CONTIGUOUS ? p.a.row : p.a.col, p.m, p.k, wide};
+  static __device__ GmemOperand a_of(const GemmDesc& p, bool aligned) {
+    return {p.a.data, K_CONTIGUOUS ? p.a.row : p.a.col, p.m, p.k, aligned};
   }
-  static __device__ GmemOperand b_of(const GemmDesc& p, bool wide) {
-    return {p.b.data, K_CONTIGUOUS ? p.b.col : p.b.row, p.n, p.k, wide};
+  static __device__ GmemOperand b_of(const GemmDesc& p, bool aligned) {
+    return {p.b.data, K_CONTIGUOUS ? p.b.col : p.b.row, p.n, p.k, aligned};
   }
 
   static __device__ const T* at(const GmemOperand& x, int64_t outer0, int64_t k0) {
     return static_cast<const T*>(x.data) + (K_CONTIGUOUS ? outer0 * x.leading + k0 : k0 * x.leading + outer0);
   }
-  static __device__ int lines_left(const GmemOperand& x, int64_t outer0, int64_t k0) {
-    return int(min(int64_t(LINES), K_CONTIGUOUS ? x.outer - outer0 : x.k - k0));
+  static __device__ int rows_left(const GmemOperand& x, int64_t outer0, int64_t k0) {
+    return int(min(int64_t(ROWS), K_CONTIGUOUS ? x.outer - outer0 : x.k - k0));
   }
-  static __device__ int extent_left(const GmemOperand& x, int64_t outer0, int64_t k0) {
-    return int(min(int64_t(EXTENT), K_CONTIGUOUS ? x.k - k0 : x.outer - outer0));
+  static __device__ int cols_left(const GmemOperand& x, int64_t outer0, int64_t k0) {
+    return int(min(int64_t(COLS), K_CONTIGUOUS ? x.k - k0 : x.outer - outer0));
   }
 
-  // The tile at (outer0, k0), straight into shared memory, ...
+  // Copies the tile at (outer0, k0) to shared memory.
   static __device__ void fill(T* smem, const GmemOperand& x, int64_t outer0, int64_t k0, int thread = threadIdx.x) {
-    copy_tile<LINES, EXTENT, PITCH, THREADS>(smem, at(x, outer0, k0), x.leading, lines_left(x, outer0, k0),
-                                             extent_left(x, outer0, k0), x.wide, thread);
+    copy_tile<ROWS, COLS, PITCH, THREADS>(smem, at(x, outer0, k0), x.leading, rows_left(x, outer0, k0),
+                                             cols_left(x, outer0, k0), x.aligned, thread);
   }
-  // ... into registers first, ...
+  // Loads the tile into registers. Registers::store() writes it to shared memory later.
   static __device__ void fetch(Registers& registers, const GmemOperand& x, int64_t outer0, int64_t k0) {
-    registers.fetch(at(x, outer0, k0), x.leading, lines_left(x, outer0, k0), extent_left(x, outer0, k0), x.wide);
+    registers.fetch(at(x, outer0, k0), x.leading, rows_left(x, outer0, k0), cols_left(x, outer0, k0), x.aligned);
   }
-  // ... or by cp.async.
+  // Copies the tile by cp.async (copy_tile_async).
   static __device__ void fill_async(T* smem, const GmemOperand& x, int64_t outer0, int64_t k0) {
-    copy_tile_async<LINES, EXTENT, PITCH, THREADS>(smem, at(x, outer0, k0), x.leading, lines_left(x, outer0, k0),
-                                                   extent_left(x, outer0, k0), x.wide);
+    copy_tile_async<ROWS, COLS, PITCH, THREADS>(smem, at(x, outer0, k0), x.leading, rows_left(x, outer0, k0),
+                                                   cols_left(x, outer0, k0), x.aligned);
   }
 
-  // Where the fragment at (outer, k) begins; its rows are PITCH elements apart.
+  // The first element of the fragment at (outer, k). The fragment's rows lie PITCH elements apart.
   static __device__ const T* fragment(const T* smem, int outer, int k) {
     return smem + padded_offset(K_CONTIGUOUS ? outer : k, K_CONTIGUOUS ? k : outer, PITCH);
   }

@@ -1,4 +1,4 @@
-// Which tile a block computes next, and which part of K.
+// Assigns output tiles and K slices to blocks.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace tc {
 
-// x / value for 0 <= x < 2^31, by a multiplication (Granlund and Montgomery 1994). Three divisions for a tile's coordinates took a
-// warp of an H200 some 500 cycles.
+// Divides by `value` with a multiplication (Granlund and Montgomery 1994), for 0 <= x < 2^31. Three divisions for a tile's
+// coordinates took a warp of an H200 some 500 cycles.
 struct Divisor {
   int value, shift;
   uint32_t multiplier;
@@ -22,16 +22,18 @@ struct Divisor {
   __device__ int into(int x) const { return int(uint64_t(x) * multiplier >> shift); }
 };
 
-// 32 bits hold any tile number: one row of 2^35 halves, of which B and D would take 128 GiB, has 2^30 tiles of 32 columns.
+// The coordinates of an output tile, in tiles. 32 bits hold any tile number: one row of 2^35 16-bit elements has 2^30 tiles of
+// 32 columns, and B and D would take 128 GiB.
 struct TileIndex {
   int m, n;
 };
 
-// Tiles in groups of `group` rows, walked down each group's columns: blocks that run together share A's rows and B's
-// columns in L2. A group of 1 is plain row-major order. Made on the host, so that it costs a kernel no registers.
+// The order of the tiles. Each group of `group` rows of tiles is walked column by column, so that blocks that run at the same
+// time share rows of A and columns of B in L2. A group of 1 gives row-major order. The host makes the raster, so that the setup
+// costs a kernel no registers.
 struct Raster {
   int tiles_m, tiles_n, size, group;
-  Divisor of_group, rows, last_rows;  // tiles of a group, its rows, and those of the last group
+  Divisor of_group, rows, last_rows;  // by the tiles of a group, by its rows, and by the rows of the last group
 
   Raster(const Launch& call, int most_rows)
       : tiles_m(int((call.desc.m + call.config.tile_m - 1) / call.config.tile_m)),
@@ -47,13 +49,13 @@ struct Raster {
   }
 };
 
-// A block's piece of work: an output tile, and the K tiles of it from `first` on.
+// A unit of work for a block: `count` K tiles of an output tile, from K tile `first` on.
 struct WorkTile {
   TileIndex tile;
-  int slice, first, count;  // the last k_slices' counts may be 0
+  int slice, first, count;  // count may be 0 in the last K slices
 };
 
-// All of a problem's shares: every tile, K in parts.
+// All work tiles of a problem: each output tile once per K slice.
 struct Schedule {
   Raster raster;
   int k_tiles, per_slice, size;
@@ -63,7 +65,7 @@ struct Schedule {
       : raster(call, rows_at_once(call)), k_tiles(int((call.desc.k + tile_k - 1) / tile_k)),
         per_slice((k_tiles + call.k_slices - 1) / call.k_slices), size(raster.size * call.k_slices), tiles(std::max(1, raster.size)) {}
 
-  // What the GPU holds at once is about as many rows high as columns wide: it then reads the least.
+  // The tiles that the GPU holds at once should span about as many rows as columns: the GPU then reads the least.
   static int rows_at_once(const Launch& call) {
     const double at_once = double(call.device.gpu.num_sms) * call.config.blocks_per_sm;
     return int(std::lround(std::sqrt(at_once * call.config.tile_n / call.config.tile_m)));

@@ -1,4 +1,4 @@
-// What TMA brings and takes: tensor maps, made on the host, and the tiles of operands that they describe (sm_90).
+// Tensor maps, which the host makes, and the operand tiles that TMA loads with them (sm_90).
 #pragma once
 
 #include <cudaTypedefs.h>
@@ -9,13 +9,13 @@
 
 namespace tc {
 
-constexpr int kBoxBytes = 128;  // of a line of every box: the widest that TMA can swizzle
+constexpr int kBoxBytes = 128;  // bytes of a row of every box: the most that TMA can swizzle
 
-// Boxes of (lines, 128 bytes) of `x`, (outer, extent) with `extent` contiguous, `pitch` elements from line to line; `layers` of
-// them `layer` elements apart. Written to shared memory with the 128-byte swizzle; zeros beyond the matrix. fp32: what becomes of
-// its elements on the way.
-inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t outer, int64_t extent, int64_t pitch,
-                              int box_lines, int64_t layers = 1, int64_t layer = 0,
+// Describes boxes of (box_rows, 128 bytes) of `layers` matrices, which lie `layer_stride` elements apart. Each matrix is
+// (rows, cols) with contiguous rows, `leading` elements apart. TMA writes boxes to shared memory with the 128-byte swizzle, and
+// with zeros beyond the matrix. `fp32` is the tensor map's type for fp32 elements: TFLOAT32 makes TMA round them to TF32.
+inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t rows, int64_t cols, int64_t leading,
+                              int box_rows, int64_t layers = 1, int64_t layer_stride = 0,
                               CUtensorMapDataType fp32 = CU_TENSOR_MAP_DATA_TYPE_FLOAT32) {
   static PFN_cuTensorMapEncodeTiled_v12000 encode = [] {
     void* function = nullptr;
@@ -25,10 +25,10 @@ inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t
     return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
   }();
   if (!encode) return status_of(cudaErrorNotSupported, "cudaGetDriverEntryPointByVersion(cuTensorMapEncodeTiled)");
-  const cuuint64_t size = size_of(dtype), least = (extent * size + 15) / 16 * 16;  // a stride that is never used must be valid
-  const cuuint64_t dims[3] = {cuuint64_t(extent), cuuint64_t(outer), cuuint64_t(layers)};
-  const cuuint64_t strides[2] = {outer > 1 ? pitch * size : least, layers > 1 ? layer * size : least};
-  const cuuint32_t box[3] = {cuuint32_t(kBoxBytes / size), cuuint32_t(box_lines), 1}, steps[3] = {1, 1, 1};
+  const cuuint64_t size = size_of(dtype), least = (cols * size + 15) / 16 * 16;  // an unused stride must be valid too
+  const cuuint64_t dims[3] = {cuuint64_t(cols), cuuint64_t(rows), cuuint64_t(layers)};
+  const cuuint64_t strides[2] = {rows > 1 ? leading * size : least, layers > 1 ? layer_stride * size : least};
+  const cuuint32_t box[3] = {cuuint32_t(kBoxBytes / size), cuuint32_t(box_rows), 1}, steps[3] = {1, 1, 1};
   const auto type_of = [&] {
     switch (dtype) {
       case DType::f16: return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
@@ -43,34 +43,35 @@ inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t
   return status_of(result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue, "cuTensorMapEncodeTiled");
 }
 
-// Boxes of an operand x, (outer, K): (tile_outer, 128 bytes) where K is contiguous, (64, 128 bytes) otherwise: the kernel says
-// which, because a single element's strides do not. fp32 is rounded to TF32; wgmma would cut it off, which doubles the error.
+// Describes boxes of an operand x, (outer, K): (tile_outer, 128 bytes) if K is contiguous, (64, 128 bytes) otherwise. The
+// kernel says which, because the strides of a single element do not. TMA rounds fp32 to TF32: wgmma would truncate it, which
+// doubles the error.
 inline Status make_box_map(CUtensorMap& map, const MatrixView& x, int64_t outer, int64_t k, bool k_contiguous, int tile_outer) {
   constexpr CUtensorMapDataType tf32 = CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
   return k_contiguous ? make_tensor_map(map, x.data, x.dtype, outer, k, x.row, tile_outer, 1, 0, tf32)
                       : make_tensor_map(map, x.data, x.dtype, k, outer, x.col, 64, 1, 0, tf32);
 }
 
-// Of a tile's lines, `left` of which lie in the matrix, those that TMA brings, a multiple of `least`. It takes longer over rows beyond
-// the matrix than over others (1x4096x4096 in tiles of 64x64 on an H200: 20.7 microseconds with them, 14.9 without). What lies in
-// their place does not reach D.
-__host__ __device__ inline int lines_inside(int tile, int64_t left, int least) {
-  return int(left < tile ? (left + least - 1) / least * least : tile);
+// How many of a tile's rows TMA loads: the `left` rows that lie in the matrix, rounded up to a multiple of `unit`. Rows beyond
+// the matrix take TMA longer than others: 1x4096x4096 in tiles of 64x64 on an H200 took 20.7 microseconds with them and 14.9
+// without. What shared memory holds in their place does not reach D.
+__host__ __device__ inline int rows_inside(int tile, int64_t left, int unit) {
+  return int(left < tile ? (left + unit - 1) / unit * unit : tile);
 }
 
-// An operand as its tiles are brought.
+// An operand's tensor maps.
 struct TmaDescriptors {
-  CUtensorMap tile, last;  // last: of a matrix of several tiles, one that reaches beyond it
+  CUtensorMap tile, last;  // last: for the last of several tiles, if that tile reaches beyond the matrix
   int outer;
 };
 
 inline Status make_tma_descriptors(TmaDescriptors& map, const MatrixView& x, int64_t outer, int64_t k, bool k_contiguous, int tile_outer) {
   map.outer = int(outer);
   if (k == 0) return {};
-  const auto make = [&](CUtensorMap& to, int lines) { return make_box_map(to, x, outer, k, k_contiguous, lines); };
-  const Status tile = make(map.tile, lines_inside(tile_outer, outer, 8));
+  const auto make = [&](CUtensorMap& to, int rows) { return make_box_map(to, x, outer, k, k_contiguous, rows); };
+  const Status tile = make(map.tile, rows_inside(tile_outer, outer, 8));
   const bool two = k_contiguous && outer > tile_outer && outer % tile_outer != 0;
-  return tile.ok() && two ? make(map.last, lines_inside(tile_outer, outer % tile_outer, 8)) : tile;
+  return tile.ok() && two ? make(map.last, rows_inside(tile_outer, outer % tile_outer, 8)) : tile;
 }
 
 struct TmaOperands {
@@ -82,7 +83,7 @@ inline Status make_tma_operands(TmaOperands& operands, const GemmDesc& p, const 
   return a.ok() ? make_tma_descriptors(operands.b, transpose(p.b), p.n, p.k, b_k_contiguous, tile.tile_n) : a;
 }
 
-// act(math, a, b, operands): what a kernel is compiled for whose operands come by TMA (dispatch.h), and their tensor maps.
+// Calls act(math, a, b, operands) for a kernel whose operands come by TMA: math, layouts (dispatch.h), tensor maps.
 template <Math... MATHS, typename F>
 Status with_tma_operands(const Launch& call, Maths<MATHS...> maths, F&& act) {
   return with_math(maths, call.math, [&](auto math) {
@@ -94,15 +95,16 @@ Status with_tma_operands(const Launch& call, Maths<MATHS...> maths, F&& act) {
   });
 }
 
-// Where the 16-byte chunk `chunk` of line `line` lies in a box, in bytes: chunk ^ line % 8, for lines of 128 bytes.
-__device__ __forceinline__ uint32_t box_offset(int line, int chunk) { return line * kBoxBytes + (chunk ^ (line & 7)) * 16; }
+// Where vector `vector` of row `row` lies in a box, in bytes. The 128-byte swizzle puts it in place vector ^ row % 8.
+__device__ __forceinline__ uint32_t box_offset(int row, int vector) { return row * kBoxBytes + (vector ^ (row & 7)) * 16; }
 
-// (TILE, 128 bytes) of an operand where K lies contiguous, otherwise (TILE / 64, 64, 128 bytes), 64 of the tile to a line.
+// An operand's tile in shared memory: (TILE, 128 bytes) if K is contiguous, (TILE / 64, 64, 128 bytes) otherwise. In the second
+// form a 128-byte row holds 64 rows of A or columns of B at one k.
 template <int TILE, bool K_CONTIGUOUS>
 struct TmaOperandTile {
   const TmaDescriptors& map;
-  const int outer;  // its first row of A or column of B
-  const int lines = lines_inside(TILE, map.outer - outer, K_CONTIGUOUS ? 8 : 64);
+  const int outer;  // the tile's first row of A or column of B
+  const int lines = rows_inside(TILE, map.outer - outer, K_CONTIGUOUS ? 8 : 64);  // 128-byte rows that TMA loads per K tile
 
   __device__ __forceinline__ void load(uint32_t smem, uint32_t barrier, int k0) const {
     if (K_CONTIGUOUS) tma_load(smem, outer > 0 && lines < TILE ? map.last : map.tile, barrier, k0, outer);

@@ -1,4 +1,4 @@
-// A warp's part of a block tile through the WMMA API: its fragments and its product.
+// A warp's part of a block tile, multiplied through the WMMA API.
 #pragma once
 
 #include <mma.h>
@@ -15,7 +15,7 @@ namespace wmma = nvcuda::wmma;
 
 constexpr int kFrag = 16;  // rows and columns of an accumulator fragment
 
-// 16x16x16 fragments of 16-bit elements; 16x16x8 of TF32.
+// Fragments are 16x16x16 for 16-bit types and 16x16x8 for TF32.
 template <Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 struct Fragments {
   static constexpr int K = 32 / int(sizeof(Operand<MATH>));
@@ -27,8 +27,8 @@ struct Fragments {
   using Accumulator = wmma::fragment<wmma::accumulator, kFrag, kFrag, K, float>;
 };
 
-// Loads a fragment whose lines are `leading` elements apart. Tensor cores drop the 13 bits that TF32 does not have;
-// rounding here halves the error of that.
+// Loads a fragment with a leading dimension of `leading` elements. fp32 is rounded to TF32: tensor cores would drop the 13 bits
+// that TF32 does not have, and rounding halves that error.
 template <Math MATH, typename Fragment>
 __device__ __forceinline__ void load_fragment(Fragment& fragment, const Operand<MATH>* source, unsigned leading) {
   wmma::load_matrix_sync(fragment, source, leading);
@@ -38,14 +38,14 @@ __device__ __forceinline__ void load_fragment(Fragment& fragment, const Operand<
   }
 }
 
-// FRAGS_M x FRAGS_N accumulators.
+// A warp's FRAGS_M x FRAGS_N accumulator fragments.
 template <Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS, int FRAGS_M_, int FRAGS_N_>
 struct WarpTile {
   using F = Fragments<MATH, A_K_CONTIGUOUS, B_K_CONTIGUOUS>;
   using T = Operand<MATH>;
   static constexpr int FRAGS_M = FRAGS_M_, FRAGS_N = FRAGS_N_, N = FRAGS_N * kFrag;
   static constexpr int PITCH = N + kRowPad;       // floats
-  static constexpr int STAGING = kFrag * PITCH;   // floats of shared memory that finish_wmma (epilogue/wmma.cuh) asks for
+  static constexpr int STAGING = kFrag * PITCH;   // floats of shared memory that finish_wmma (epilogue/wmma.cuh) needs
   typename F::Accumulator acc[FRAGS_M][FRAGS_N];  // (FRAGS_M * 16, FRAGS_N * 16) over the warp
 
   __device__ __forceinline__ void clear() {
@@ -55,9 +55,9 @@ struct WarpTile {
       for (int j = 0; j < FRAGS_N; ++j) wmma::fill_fragment(acc[i][j], 0.f);
   }
 
-  // Adds the product of rows warp_m.. of the tile of A and columns warp_n.. of the tile of B. All of A's fragments are
-  // held, B's come one at a time: more in registers would save no shared-memory reads. UNROLL steps of K share a loop
-  // body, so that one's fragments can load during the products of the one before, if there are registers for them.
+  // Adds the product of A's tile from row warp_m on and B's tile from column warp_n on. Registers hold all fragments of A and
+  // one of B: more of B would save no reads of shared memory. UNROLL steps of K share a loop body, so that the next step's
+  // fragments can load during this step's products if registers allow.
   template <typename ATile, typename BTile, int BLK_K, int UNROLL>
   __device__ __forceinline__ void multiply(const T* smem_a, const T* smem_b, int warp_m, int warp_n) {
 #pragma unroll UNROLL

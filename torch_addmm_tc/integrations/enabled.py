@@ -1,9 +1,9 @@
 """Unmodified eager models: inside `with torch_addmm_tc.enabled():` aten::addmm and aten::mm run on this package's op.
 
-torch finds kernels by dispatch keys, and a thread may add a key to those of its tensors. enabled() adds TESTING_ONLY_GenericMode,
-which torch itself uses in tests only. Here the key has kernels for two operators and lets all others fall through, at no cost that
-could be measured. A TorchDispatchMode runs Python for every operator instead: GPT-2's eager forward took 25.8 ms with one on an
-H200, and 11.6 ms with swap_linears. It is the fallback where the key does not work.
+torch finds kernels by dispatch keys, and a thread may add a key to those of its tensors. enabled() adds the key
+TESTING_ONLY_GenericMode, which torch itself uses in tests only. The key has kernels for two operators here, and lets all others
+fall through, at no cost that could be measured. Where the key does not work, a TorchDispatchMode is the fallback. A mode runs
+Python for every operator (GPT-2's eager forward on an H200: 25.8 ms with a mode, 11.6 ms with swap_linears).
 
 Kernels at CUDA's own key would be simpler, but all threads read torch's table of kernels, and read it without a lock.
 """

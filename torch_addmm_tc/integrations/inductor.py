@@ -4,8 +4,8 @@ An Inductor pass runs on the graph that is about to be lowered, after autograd a
 aten.mm by tc.addmm where routing.py allows it, and moves an activation that follows one into the call (fusion.py). Forward and
 backward graphs are treated alike, because gradients are formulas by then.
 
-The logger `torch_addmm_tc.inductor` says what was replaced (INFO, TORCH_LOGS=torch_addmm_tc.inductor), and what was left and why
-(DEBUG, TORCH_LOGS=+torch_addmm_tc.inductor).
+The logger `torch_addmm_tc.inductor` says what was replaced (INFO, TORCH_LOGS=torch_addmm_tc.inductor). It also says what was
+left and why (DEBUG, TORCH_LOGS=+torch_addmm_tc.inductor).
 """
 
 import logging
@@ -110,21 +110,30 @@ class Pass(CustomGraphPass):
             log.info("replaced %s; left %s", dict(replaced) or "nothing", dict(left) or "nothing")
 
     def uuid(self):
-        """Changes with the pass, the setting it reads and the user's passes; None, no caching, where one of those has none."""
+        """Return a key for torch's graph cache: it changes with the pass, the setting that it reads and the user's passes.
+
+        None, which turns caching off, where a pass of the user's has no uuid.
+        """
         theirs = [other.uuid() if isinstance(other, CustomGraphPass) else None for other in self.before]
         own = get_hash_for_files((__file__, fusion.__file__, routing.__file__))
         return None if None in theirs else (own, torch.torch_version.__version__, tf32_allowed(), *theirs)
 
 
 def compile_options(mode=None, options=None) -> dict:
-    """Options for torch.compile (and inductor_configs for AOTInductor) with which a model's products run on this package's ops.
+    """Make options with which torch.compile runs a model's products on this package's op.
 
     Args:
-        mode: one of torch.compile's modes, "reduce-overhead" say: torch.compile takes no mode beside options.
+        mode: one of torch.compile's modes, "reduce-overhead" say, because torch.compile takes no mode beside options. None is
+            torch's default mode.
         options: further Inductor options, which win over the mode's. A post_grad_custom_pre_pass among them, or else in
-            torch._inductor.config, still runs, before this package's. Where torch finds that its own kernels would rather have
-            odd sizes padded, it pads them for these ops too, and a sum or an activation after such a product is not fused;
-            {"shape_padding": False} stops that.
+            torch._inductor.config, still runs, before this package's pass. {"shape_padding": False} keeps torch from padding
+            odd sizes: it pads them where its own kernels gain, and a sum or an activation after a padded product is not fused.
+
+    Returns:
+        The `options` for torch.compile, or the `inductor_configs` for torch._inductor.aoti_compile_and_package.
+
+    Raises:
+        RuntimeError: torch's, for an unknown mode.
     """
     options = dict(options or {})
     theirs = options.pop("post_grad_custom_pre_pass", config.post_grad_custom_pre_pass)

@@ -16,7 +16,7 @@ def _sharding():
 
 
 def _takes(x, weight, bias) -> bool:
-    """Whether the op computes a layer."""
+    """Whether the op may compute a layer; _product then asks for the product itself."""
     if not (type(x) in routing.PLAIN and type(weight) in routing.PLAIN and (bias is None or type(bias) in routing.PLAIN)):
         kinds = {type(t) for t in (x, weight, bias) if t is not None}
         if any(routing.is_dtensor_type(kind) for kind in kinds):
@@ -32,7 +32,7 @@ def _takes(x, weight, bias) -> bool:
 
 
 def _product(x, weight, bias):
-    """x (.., K) @ weight (K, N) + bias (N), or None where routing.py leaves it to torch."""
+    """Compute x (..., K) @ weight (K, N) + bias (N), or return None where routing.py leaves the product to torch."""
     rows = x if x.ndim == 2 else x.flatten(0, -2)
     if routing.unsupported_reason(rows, weight):
         return None
@@ -41,8 +41,11 @@ def _product(x, weight, bias):
 
 
 class Linear(nn.Linear):
-    """nn.Linear, state_dict and all, whose product is torch.ops.tc.addmm. Where a gradient is asked for, under autocast and
-    torch.func's transforms, and for inputs that the op does not take, it is nn.Linear itself."""
+    """An nn.Linear whose product is torch.ops.tc.addmm. Parameters and state_dict are nn.Linear's.
+
+    The forward is nn.Linear's own where a gradient is asked for, under autocast and torch.func's transforms, and for inputs
+    that the op does not take.
+    """
 
     def forward(self, input):
         weight, bias = self.weight, self.bias
@@ -56,14 +59,14 @@ class Linear(nn.Linear):
 
 
 class _Conv1D:
-    """What transformers' Conv1D, whose weight is (K, N), becomes: a subclass of it and of this."""
+    """The forward of a turned Conv1D of transformers, whose weight is (K, N). The layer's class is a subclass of both."""
 
     def forward(self, x):
         weight, bias = self.weight, self.bias
         result = _product(x, weight, bias) if _takes(x, weight, bias) else None
         return super().forward(x) if result is None else result
 
-    def __reduce_ex__(self, protocol):  # pickle finds classes by name, which this one has not
+    def __reduce_ex__(self, protocol):  # pickle finds classes by name, and this class is made at run time
         _, _, *state = super().__reduce_ex__(protocol)
         return _new_conv1d, (type(self).__bases__[1],), *state
 
@@ -74,7 +77,7 @@ def _new_conv1d(kind):
 
 @functools.cache
 def _swapped(kind):
-    """The class that a layer of class `kind` becomes, or None."""
+    """Return the class that a layer of class `kind` becomes, or None."""
     if kind is nn.Linear:
         return Linear
     if kind.__name__ == "Conv1D" and kind.__module__ == "transformers.pytorch_utils":
@@ -86,8 +89,8 @@ def swap_linears(model: nn.Module, filter_fn=None) -> nn.Module:
     """Turn a model's linear layers into this package's, in place. Parameters, hooks and names stay as they are.
 
     Args:
-        model: any module. Its nn.Linear layers are turned, and the Conv1D layers of transformers. Subclasses of either are left,
-            because they may do more.
+        model: any module. Its nn.Linear layers are turned, and the Conv1D layers of transformers. Subclasses of either are
+            left, because they may do more.
         filter_fn: filter_fn(module, fqn) -> bool tells which of these layers to turn; fqn is the module's name in the model
             ("encoder.0.up"). None turns all.
 

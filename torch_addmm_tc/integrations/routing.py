@@ -1,4 +1,4 @@
-"""Which of torch's products this package's ops take over: the one rule for compiled graphs, layers and enabled()."""
+"""Which of torch's products this package's op takes over. Compiled graphs, layers and enabled() all ask here."""
 
 import sys
 
@@ -6,14 +6,14 @@ import torch
 from torch import nn
 from torch.autograd import forward_ad
 
-from torch_addmm_tc.registration.fake import SUPPORTED
 from torch_addmm_tc.ops import tf32_allowed
+from torch_addmm_tc.registration.fake import SUPPORTED
 
 PLAIN = frozenset((torch.Tensor, nn.Parameter))
 
 
 def device_kind(x) -> str | None:
-    """Where x lies, "cuda" or "cpu", or None elsewhere. (device.type takes the host four times as long as is_cuda.)"""
+    """Return "cuda" or "cpu", or None for other devices. device.type takes the host four times as long as is_cuda."""
     return "cuda" if x.is_cuda else "cpu" if x.device.type == "cpu" else None
 
 
@@ -35,13 +35,13 @@ def unsupported_reason(mat1, mat2) -> str | None:
 
 
 def is_differentiated(*tensors) -> bool:
-    """Whether autograd, or one of torch.func's transforms, which only torch's own ops see through, looks on."""
+    """Whether autograd records calls with these tensors, or a transform of torch.func, which needs torch's ops, is running."""
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
         return True
     return _is_transformed()
 
 
-@torch.compiler.assume_constant_result  # torch.compile enters a transform while it traces, so that this sees it
+@torch.compiler.assume_constant_result  # sees the transform: torch.compile enters one while it traces
 def _is_transformed() -> bool:
     return forward_ad._current_level >= 0 or torch._C._functorch.maybe_current_level() is not None
 
@@ -52,8 +52,10 @@ def is_dtensor_type(kind) -> bool:
 
 
 def is_foreign_type(kind) -> bool:
-    """Whether a class is none of tensors, or of tensors with an arithmetic of their own, quantized say: their products are not
-    this package's. torch's own tracing tensors have none."""
+    """Whether a class computes products in its own way, as that of quantized tensors does, or is no class of tensors.
+
+    torch's own tracing tensors are not foreign.
+    """
     if kind in PLAIN:
         return False
     function = getattr(kind, "__torch_function__", None)

@@ -31,7 +31,11 @@ def _casting(op, device_type, key):
     return kernel
 
 
+def register(op):
+    for device_type, key in (("cpu", torch._C.DispatchKey.AutocastCPU), ("cuda", torch._C.DispatchKey.AutocastCUDA)):
+        _library.impl(op.overload, _casting(op, device_type, key), key.name)
+
+
 for _op in OPS:
     if _op.out is None:
-        for _device_type, _key in (("cpu", torch._C.DispatchKey.AutocastCPU), ("cuda", torch._C.DispatchKey.AutocastCUDA)):
-            _library.impl(_op.overload, _casting(_op, _device_type, _key), _key.name)
+        register(_op)

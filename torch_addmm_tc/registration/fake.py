@@ -44,7 +44,6 @@ def checked_shape(call) -> tuple:
         RuntimeError: the op's error about tensors that are missing, shapes and dtypes.
     """
     (name_a, name_b), (a, b), rank, addend = call.op.operands, call.operands, call.op.rank, call.role("addend")
-    out_dtype = None
     for name, x in ((name_a, a), (name_b, b)):
         _check(x is not None, "not_a_tensor", name)
     for name, x in ((call.op.addend, addend), (name_a, a), (name_b, b)):
@@ -113,5 +112,9 @@ def _fake(op):
     return writes_out if op.out else functional
 
 
+def register(op):
+    torch.library.register_fake(op.qualified_name, _fake(op))
+
+
 for _op in OPS:
-    torch.library.register_fake(_op.qualified_name, _fake(_op))
+    register(_op)

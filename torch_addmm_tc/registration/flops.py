@@ -18,5 +18,9 @@ def _formula(op):
     return flops
 
 
+def register(op):
+    register_flop_formula([op.packet])(_formula(op))
+
+
 for _op in OPS:
-    register_flop_formula([_op.packet])(_formula(_op))
+    register(_op)

@@ -1,7 +1,7 @@
 """DTensor: how the ops' arguments may be sharded over GPUs, so that tensor-parallel models run on them.
 
-Importing this module registers the rules with torch.distributed.tensor, which is slow to import. Linear imports it when it first
-meets a DTensor; calls of the ops on DTensors of your own need the import.
+Importing this module registers the rules with torch.distributed.tensor, which is slow to import. Linear imports it when it
+meets its first DTensor. Calls of the ops on DTensors of your own need the import.
 """
 
 import torch
@@ -54,8 +54,8 @@ def linear(x, weight, bias, product):
 def _placements(call) -> list[dict]:
     """Return the acceptable placements on one dimension of a device mesh: {argument's name, or "result": placement}.
 
-    `call` holds objects with the shapes of the arguments. A partial sum does not pass an activation, because the activation of a
-    sum is not the sum of its parts' activations.
+    `call` holds objects with the shapes of the arguments. A partial sum does not pass an activation: the activation of a sum is
+    not the sum of the parts' activations.
     """
     name_a, name_b = call.op.operands
     addend, rank, rules = call.role("addend"), call.op.rank, []
@@ -83,10 +83,9 @@ def _placements(call) -> list[dict]:
     return rules
 
 
-def _register(op):
-    # torch.distributed.tensor.experimental.register_sharding would do, but caches a decision by its integer arguments alone: one
-    # taken without an activation would hold for a call with one. In torch 2.11 it also asks the first argument for the mesh, and
-    # self may be None.
+def register(op):
+    # torch.distributed.tensor.experimental.register_sharding does not do: of the arguments that are not tensors, it caches a
+    # decision by the integers alone. One taken without an activation would hold for a call with an activation.
     def strategy(schema):
         spec = lambda x: x.strategies[0].output_spec if isinstance(x, OpStrategy) else x  # noqa: E731
         args, kwargs = [spec(x) for x in schema.args_schema], {name: spec(x) for name, x in schema.kwargs_schema.items()}
@@ -102,5 +101,5 @@ def _register(op):
 
 
 for _op in OPS:
-    if _op.out is None:
-        _register(_op)
+    if _op.out is None:  # DTensor has no rules for results that a custom op writes to an argument
+        register(_op)

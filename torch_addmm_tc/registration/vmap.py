@@ -43,6 +43,10 @@ def _vmap(op):
     return rule
 
 
+def register(op):
+    torch.library.register_vmap(op.qualified_name, _vmap(op))
+
+
 for _op in OPS:
     if _op.out is None:
-        torch.library.register_vmap(_op.qualified_name, _vmap(_op))
+        register(_op)

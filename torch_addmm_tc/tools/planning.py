@@ -99,8 +99,14 @@ class Plan:
     candidates: tuple[Candidate, ...]
 
     @property
+    def pick(self) -> Candidate | None:
+        """The candidate that the op would run, or None where none can run."""
+        return None if self.candidates[0].reason else self.candidates[0]
+
+    @property
     def kernel(self) -> str | None:
-        return None if self.candidates[0].reason else self.candidates[0].kernel
+        """The pick's kernel."""
+        return self.pick and self.pick.kernel
 
     @property
     def exchanged(self) -> bool:
