@@ -250,7 +250,7 @@ def test_refuses_to_lose_a_gradient(device, position, name, leaf):
 
 
 def test_torch_warns_where_a_transform_hides_the_gradient(device):
-    """As README says: inside torch.func.grad no kernel can see that an argument requires grad."""
+    """As docs/semantics.md says: inside torch.func.grad no kernel can see that an argument requires grad."""
     x = torch.ones(4, 4, device=device)
     with pytest.warns(UserWarning, match="tc::addmm: an autograd kernel was not registered"):
         torch.func.grad(lambda mat1: tc.addmm(x, mat1, x).sum())(x)

@@ -74,9 +74,9 @@ def test_explain_names_the_planners_pick_and_every_fact(command, dtype, c):
 
 
 @pytest.mark.parametrize("name", ("explain", "layout"))
-def test_the_readmes_examples_are_what_the_commands_print(command, monkeypatch, name):
+def test_the_examples_of_docs_are_what_the_commands_print(command, monkeypatch, name):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    section = (Path(__file__).parent.parent / "README.md").read_text().split(f"$ python -m torch_addmm_tc {name} ")[1]
+    section = (Path(__file__).parent.parent / "docs" / "kernels.md").read_text().split(f"$ python -m torch_addmm_tc {name} ")[1]
     arguments, example = section.split("```")[0].split("\n", 1)
     code, out, _ = command(name, *arguments.split())
     assert code == 0 and out == example
