@@ -13,8 +13,8 @@ using torch::stable::Tensor;
 
 // torch's numbers for these, asked for once: each is a call into libtorch.
 const int32_t kFloat16 = aoti_torch_dtype_float16(), kBFloat16 = aoti_torch_dtype_bfloat16(),
-              kFloat32 = aoti_torch_dtype_float32(), kCpu = aoti_torch_device_type_cpu(),
-              kCuda = aoti_torch_device_type_cuda(), kStrided = aoti_torch_layout_strided();
+              kFloat32 = aoti_torch_dtype_float32(), kCpu = aoti_torch_device_type_cpu(), kCuda = aoti_torch_device_type_cuda(),
+              kStrided = aoti_torch_layout_strided();
 
 AtenTensorHandle new_reference(AtenTensorHandle x) {
   AtenTensorHandle result;

@@ -106,7 +106,7 @@ struct TensorMeta {
   }
   bool is_cpu() const;
   bool is_cuda() const;
-  std::string device() const;          // "cuda:0"
+  std::string device() const;  // "cuda:0"
   void* data() const { return address(handle); }
   torch::stable::Tensor tensor() const;  // a new reference to the tensor
 };
