@@ -121,9 +121,9 @@ def test_a_missing_operand_is_named(device, where, position, name):
     dims = tuple(0 if x is args[0] else None for x in args)
     for function in (OPS.addmm.default, tc.addmm):
         call = torch.vmap(function, dims) if where == "vmap" else function
-        with torch.autocast(device, torch.bfloat16, enabled=where == "autocast"):
-            with pytest.raises(RuntimeError, match=f"{name} must be a tensor, but got None. Only self may be None"):
-                call(*args)
+        message = f"{name} must be a tensor, but got None. Only self may be None"
+        with torch.autocast(device, torch.bfloat16, enabled=where == "autocast"), pytest.raises(RuntimeError, match=message):
+            call(*args)
     if where == "eager":
         with pytest.raises(RuntimeError, match=f"{name} must be a tensor"):
             tc.addmm(*args, out=torch.ones(4, 4, device=device))

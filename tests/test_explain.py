@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.tools import explain
 from torch_addmm_tc.__main__ import main
+from torch_addmm_tc.tools import explain
 from torch_addmm_tc.tools.banks import LAYOUTS
 from torch_addmm_tc.tools.explain import Occupancy, Problem, Waves
 from torch_addmm_tc.tools.planning import H200
@@ -131,7 +131,8 @@ def test_occupancy_by_hand():
     assert fit.blocks == 2 and fit.limiting == "registers"
     fit = Occupancy.of(CONFIG | {"blocks_per_sm": 1, "smem_bytes": 160 * 1024}, H200)
     assert fit.registers == 255 and fit.blocks == 1 and fit.limiting == "registers and shared memory"
-    assert Occupancy.of(CONFIG, tc.Gpu(86, 28, 99 * 1024, smem_per_sm=100 * 1024, threads_per_sm=1536)).limiting == "shared memory"
+    small = tc.Gpu(86, 28, 99 * 1024, smem_per_sm=100 * 1024, threads_per_sm=1536)
+    assert Occupancy.of(CONFIG, small).limiting == "shared memory"
 
 
 def test_waves_by_hand():
