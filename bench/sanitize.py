@@ -4,7 +4,7 @@
     ... python -m bench.sanitize --grid [--kernel NAME] [--part I/N]   the tests' whole case grid instead
 
 Every tensor and every workspace is an allocation of its own that ends with its last element, so that memcheck sees an access
-past the end. Inputs are made and results are checked on the CPU, so that the tool's time goes into this package's kernels alone.
+past the end. Inputs are made and checked on the CPU, so that the tool's time goes into this package's kernels alone.
 Exits with 1 if a result is outside its error bound.
 """
 
