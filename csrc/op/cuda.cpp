@@ -6,19 +6,17 @@
 #include <torch/csrc/stable/accelerator.h>
 
 #include <mutex>
-#include <stdexcept>
 
 #include "../gemm/run.h"
 #include "device_spec.h"
+#include "tensor.h"
 
 namespace tc {
 namespace {
 
-void check(const Status& status) {
-  if (status.ok()) return;
+void check_status(const Status& status) {
   const auto error = static_cast<cudaError_t>(status.cuda_error);
-  throw std::runtime_error(std::string("tc::addmm: ") + status.call + " failed: " + cudaGetErrorName(error) + ": " +
-                           cudaGetErrorString(error));
+  if (!status.ok()) fail(message::cuda_failed, {status.call, cudaGetErrorName(error), cudaGetErrorString(error)});
 }
 
 // Each GPU's specification, read at its first call.
@@ -26,8 +24,8 @@ const DeviceSpec& device_spec(int device) {
   constexpr int kMaxDevices = 128;
   static DeviceSpec specs[kMaxDevices];
   static std::once_flag read[kMaxDevices];
-  if (device >= kMaxDevices) throw std::runtime_error("tc::addmm: more than 128 GPUs in one process");
-  std::call_once(read[device], [&] { check(read_device_spec(device, specs[device])); });
+  check(device < kMaxDevices, message::too_many_gpus, device, kMaxDevices);
+  std::call_once(read[device], [&] { check_status(read_device_spec(device, specs[device])); });
   return specs[device];
 }
 
@@ -36,15 +34,14 @@ Candidate choose(const PlanKey& key, const DeviceSpec& device, const std::string
   if (!scope) {
     std::string names;
     for (const KernelTraits& kernel : kernels()) names += std::string(names.empty() ? "" : ", ") + kernel.name;
-    throw std::runtime_error("tc::addmm: there is no kernel '" + name + "'; there are " + names +
-                             ", and 'NAME/INDEX' for one of a kernel's configurations");
+    fail(message::kernel_unknown, {name, names});
   }
   const Candidate best = plan(key, device, *scope);
   if (best.kernel) return best;
   std::string reasons;
   for (const Candidate& x : candidates(key, device, *scope)) reasons += std::string("; ") + x.kernel->name + ": " + x.reason;
-  throw std::runtime_error("tc::addmm: no kernel accepts this problem on a GPU of compute capability " +
-                           std::to_string(device.gpu.sm / 10) + "." + std::to_string(device.gpu.sm % 10) + reasons);
+  const std::string capability = std::to_string(device.gpu.sm / 10) + "." + std::to_string(device.gpu.sm % 10);
+  fail(message::no_kernel, {capability, reasons});
 }
 
 // The plans of this thread's last problems: planning takes microseconds, and a model asks for the same few problems again and again.
@@ -73,15 +70,15 @@ void run_cuda(const GemmDesc& given, int32_t device_index, const std::string& ke
   const PlanKey key = key_of(desc);
   const Candidate candidate = kernel.empty() ? plan_of(key, device) : choose(key, device, kernel);
   void* stream = nullptr;
-  if (aoti_torch_get_current_cuda_stream(device_index, &stream) != TORCH_SUCCESS)
-    throw std::runtime_error("tc::addmm: torch has no current CUDA stream");
+  check(aoti_torch_get_current_cuda_stream(device_index, &stream) == TORCH_SUCCESS, message::no_stream, device_index);
   const Workspace workspace = workspace_of(key, candidate);
   void* memory = nullptr;
-  if (workspace.size > 0 && aoti_torch_cuda_caching_allocator_raw_alloc(workspace.size, &memory) != TORCH_SUCCESS)
-    throw std::runtime_error("tc::addmm: no memory for a workspace of " + std::to_string(workspace.size) + " bytes");
+  if (workspace.size > 0)
+    check(aoti_torch_cuda_caching_allocator_raw_alloc(workspace.size, &memory) == TORCH_SUCCESS, message::no_workspace,
+          workspace.size, device_index);
   const Status status = run(desc, candidate, device, memory, stream);
   if (memory) aoti_torch_cuda_caching_allocator_raw_delete(memory);  // reused only by later work on this stream
-  check(status);
+  check_status(status);
 }
 
 }  // namespace tc

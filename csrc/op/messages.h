@@ -48,9 +48,17 @@
   X(out_overlaps_input,                                                                                                        \
     "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. "   \
     "Please clone() the tensor before performing the operation.")                                                              \
+  X(kernel_unknown,                                                                                                            \
+    "tc::addmm_out: there is no kernel '{}'; there are {}, and 'NAME/INDEX' for one of a kernel's configurations")             \
+  X(no_kernel, "tc::addmm: no kernel accepts this problem on a GPU of compute capability {}{}")                                \
+  X(no_workspace, "tc::addmm: no memory for a workspace of {} bytes on cuda:{}. Free some, or use a smaller batch.")           \
+  X(cuda_failed, "tc::addmm: {} failed: {}: {}")                                                                               \
+  X(no_stream, "tc::addmm: torch has no current CUDA stream on cuda:{}")                                                       \
+  X(too_many_gpus, "tc::addmm: got device cuda:{}, but only the first {} GPUs of a process are supported")                     \
   X(no_cuda_kernels,                                                                                                           \
-    "tc::addmm: this build of torch_addmm_tc has no CUDA kernels, because no nvcc was found or torch was a CPU-only build "    \
-    "when it was installed. Install a CUDA build of torch and nvcc, then reinstall torch_addmm_tc.")
+    "tc::addmm: this build of torch_addmm_tc is for the CPU alone, but got CUDA tensors. Reinstall it with a CUDA build of "   \
+    "torch and "                                                                                                               \
+    "nvcc, where a GPU is present or with TORCH_CUDA_ARCH_LIST set.")
 
 namespace tc::message {
 
