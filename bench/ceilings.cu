@@ -42,10 +42,11 @@ __global__ __launch_bounds__(THREADS, 1) void mma_loop(float* sink) {
 #pragma unroll
       for (int jj = 0; jj < MMAS_N; ++jj) {
         const int j = i % 2 ? MMAS_N - 1 - jj : jj;
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                     "{%0, %1, %2, %3};"
-                     : "+f"(d[i][j][0]), "+f"(d[i][j][1]), "+f"(d[i][j][2]), "+f"(d[i][j][3])
-                     : "r"(a[i][0]), "r"(a[i][1]), "r"(a[i][2]), "r"(a[i][3]), "r"(b[j][0]), "r"(b[j][1]));
+        asm volatile(
+            "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+            "{%0, %1, %2, %3};"
+            : "+f"(d[i][j][0]), "+f"(d[i][j][1]), "+f"(d[i][j][2]), "+f"(d[i][j][3])
+            : "r"(a[i][0]), "r"(a[i][1]), "r"(a[i][2]), "r"(a[i][3]), "r"(b[j][0]), "r"(b[j][1]));
       }
   float sum = 0;
   for (const auto& row : d)
@@ -73,8 +74,7 @@ __global__ __launch_bounds__(256, 1) void wgmma_loop(float* sink) {
   for (int loop = 0; loop < LOOPS; ++loop) {
     tc::wgmma_fence();
 #pragma unroll
-    for (int k = 0; k < 4; ++k)
-      tc::wgmma<T, 256, true, true>(d, a + k * tc::kNextK<true>, b + k * tc::kNextK<true>, true);
+    for (int k = 0; k < 4; ++k) tc::wgmma<T, 256, true, true>(d, a + k * tc::kNextK<true>, b + k * tc::kNextK<true>, true);
     tc::wgmma_commit();
     tc::wgmma_wait<1>();
   }

@@ -18,16 +18,13 @@ __global__ void replay_accesses(const uint32_t* addresses, int count, uint32_t* 
     const uint32_t at = base + addresses[i];
     if (KIND == kLdmatrix)
       asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
+                   : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                   : "r"(at));
     else if (KIND == kLoad && WIDTH == 16)
-      asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
-    else if (KIND == kStore && WIDTH == 16)
-      asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(at), "r"(r[0]));
-    else if (KIND == kStore && WIDTH == 8)
-      asm volatile("st.shared.v2.u32 [%0], {%1, %1};" ::"r"(at), "r"(r[0]));
-    else if (KIND == kStore && WIDTH == 4)
-      asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(r[0]));
+      asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
+    else if (KIND == kStore && WIDTH == 16) asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(at), "r"(r[0]));
+    else if (KIND == kStore && WIDTH == 8) asm volatile("st.shared.v2.u32 [%0], {%1, %1};" ::"r"(at), "r"(r[0]));
+    else if (KIND == kStore && WIDTH == 4) asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(r[0]));
     seen ^= r[0] ^ r[1] ^ r[2] ^ r[3];
   }
   sink[threadIdx.x] = seen;

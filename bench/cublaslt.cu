@@ -42,7 +42,8 @@ extern "C" void* create(int64_t m, int64_t n, int64_t k, int weight_major, int t
   if (!ok(cublasLtCreate(&matmul->handle)) || !ok(cublasLtMatmulDescCreate(&matmul->operation, compute, CUDA_R_32F)) ||
       !matmul->set(CUBLASLT_MATMUL_DESC_TRANSA, weight_major ? CUBLAS_OP_T : CUBLAS_OP_N) ||
       (bias && !matmul->set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS)) ||
-      !ok(cublasLtMatrixLayoutCreate(&matmul->left, operand, weight_major ? k : n, weight_major ? n : k, weight_major ? k : n)) ||
+      !ok(cublasLtMatrixLayoutCreate(&matmul->left, operand, weight_major ? k : n, weight_major ? n : k,
+                                     weight_major ? k : n)) ||
       !ok(cublasLtMatrixLayoutCreate(&matmul->right, operand, k, m, k)) ||
       !ok(cublasLtMatrixLayoutCreate(&matmul->result, out, n, m, n)))
     return nullptr;
@@ -53,9 +54,9 @@ extern "C" void* create(int64_t m, int64_t n, int64_t k, int weight_major, int t
   const uint32_t in_fp32 = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;  // a split K's parts are added in fp32, as this package does
   cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &in_fp32, sizeof(in_fp32));
   matmul->found.resize(wanted);
-  const bool asked = ok(cublasLtMatmulAlgoGetHeuristic(matmul->handle, matmul->operation, matmul->left, matmul->right,
-                                                       matmul->result, matmul->result, preference, wanted,
-                                                       matmul->found.data(), count));
+  const bool asked =
+      ok(cublasLtMatmulAlgoGetHeuristic(matmul->handle, matmul->operation, matmul->left, matmul->right, matmul->result,
+                                        matmul->result, preference, wanted, matmul->found.data(), count));
   cublasLtMatmulPreferenceDestroy(preference);
   return asked && *count > 0 ? matmul.release() : nullptr;
 }

@@ -1,11 +1,11 @@
 """The ladder: what each technique buys, on one problem size after another.
 
-    python -m bench.ladder [--json FILE] [--png FILE] [--readme] [--from-json FILE]
+    python -m bench.ladder [--json FILE] [--png FILE] [--docs] [--from-json FILE]
 
 Every kernel by name (its fastest instance), the planner's pick and torch.addmm, fp16 with a full C, alpha = beta = 0.5, at 512
 to 8192 cubed, and the ceilings of bench/ceilings.cu in the same run: loops of mma.sync and wgmma, timed in turn with the
 kernels because the GPU's clock follows its power, and a copy in 16-byte pieces.
---readme replaces the table between the markers in README.md; --png draws TFLOP/s per rung (needs matplotlib).
+--docs replaces the table between the markers in docs/performance.md; --png draws TFLOP/s per rung (needs matplotlib).
 """
 
 import argparse
@@ -18,8 +18,8 @@ from rich.progress import track
 
 import torch_addmm_tc as tc
 from bench.ceilings import Ceilings, has_wgmma
-from bench.report import insert
-from bench.timing import ROOT, record, sets_to_rotate
+from bench.report import PERFORMANCE, insert
+from bench.timing import record, sets_to_rotate
 from torch_addmm_tc import timing
 from torch_addmm_tc.testing import matrix, reference
 
@@ -118,7 +118,7 @@ def main():
     parser.add_argument("--json", type=Path)
     parser.add_argument("--png", type=Path)
     parser.add_argument("--from-json", type=Path, help="measure nothing; render a result written earlier")
-    parser.add_argument("--readme", action="store_true")
+    parser.add_argument("--docs", action="store_true", help="update docs/performance.md")
     parser.add_argument("--seconds", type=float, default=0.01, help="for each contender in each round")
     options = parser.parse_args()
     if options.from_json:
@@ -134,9 +134,8 @@ def main():
         options.json.write_text(json.dumps(result, indent=1) + "\n")
     if options.png:
         draw(result, options.png)
-    if options.readme:
-        readme = ROOT / "README.md"
-        readme.write_text(insert("ladder", text, readme.read_text()))
+    if options.docs:
+        PERFORMANCE.write_text(insert("ladder", text, PERFORMANCE.read_text()))
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ class Network:
 def networks(small: bool) -> list[Network]:
     t = transformers
     width, layers, heads, vocabulary = (64, 2, 4, 501) if small else (768, 12, 12, 50257)
-    special = dict(bos_token_id=0, eos_token_id=0, pad_token_id=0)
+    special = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
     gpt2 = t.GPT2Config(n_embd=width, n_layer=layers, n_head=heads, vocab_size=vocabulary, **special)
     bert = t.BertConfig(
         hidden_size=width,

@@ -1,9 +1,9 @@
-"""What a sweep's figures say: the full table, README's summary, and two pictures.
+"""What a sweep's figures say: the full table, the summary of docs/performance.md, README's row of means, and two pictures.
 
-    python -m bench.report bench/results/NAME.json [--readme]
+    python -m bench.report bench/results/NAME.json [--docs]
 
-Writes NAME.md, NAME-roofline.png and NAME-ratios.png beside the JSON (pictures need matplotlib); --readme replaces the summary
-between the markers in README.md.
+Writes NAME.md, NAME-roofline.png and NAME-ratios.png beside the JSON (pictures need matplotlib). --docs replaces the summary
+between the markers in docs/performance.md and the row of means in README.md.
 """
 
 import argparse
@@ -15,6 +15,8 @@ from pathlib import Path
 from bench.timing import ROOT
 
 FORMS = {"full": "full C", "full fp32": "fp32 C and D", "bias": "1-D bias"}
+README, PERFORMANCE = ROOT / "README.md", ROOT / "docs" / "performance.md"
+SLOWER = 0.97  # of torch.addmm's speed: README counts the rows below it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,10 +90,17 @@ def geometric_mean(values) -> float:
     return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
 
 
-def insert(name: str, text: str, readme: str) -> str:
-    """README with what stands between a name's markers replaced."""
+def insert(name: str, text: str, page: str) -> str:
+    """Return the page with what stands between a name's markers replaced."""
     begin, end = (f"<!-- {name}: {which} -->" for which in ("begin", "end"))
-    return readme[: readme.index(begin) + len(begin)] + "\n" + text + readme[readme.index(end) :]
+    return page[: page.index(begin) + len(begin)] + "\n" + text + page[page.index(end) :]
+
+
+def insert_row(row: str, page: str) -> str:
+    """Return the page with the table row that has the same first cell replaced."""
+    lines, first = page.split("\n"), row.split(" | ")[0] + " | "
+    (at,) = (i for i, line in enumerate(lines) if line.startswith(first))
+    return "\n".join([*lines[:at], row, *lines[at + 1 :]])
 
 
 # ---- tables ----
@@ -130,8 +139,17 @@ def table(result: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
+def means(result: dict) -> str:
+    """README's row: the geometric mean of each form over all 16-bit rows, and how many rows are slower than SLOWER."""
+    halves = [r for r in rows_of(result) if r.halves]
+    shapes, slower = len({r.shape for r in halves}), sum(r.ratio < SLOWER for r in halves)
+    cells = [f"[the sweep](docs/performance.md#the-sweep): {shapes} shapes, on which the kernels were tuned"]
+    cells += [f"{geometric_mean(r.ratio for r in halves if r.c == c):.2f}x" for c in FORMS]
+    return f"| {' | '.join(cells)} | {slower} of {len(halves)} |"
+
+
 def summary(result: dict) -> str:
-    """README's part: every shape once, means over all 16-bit rows, and each shape that is slower somewhere."""
+    """docs/performance.md's part: every shape once, means over all 16-bit rows, and each shape that is slower somewhere."""
     rows = rows_of(result)
     halves = [r for r in rows if r.halves]
     lines = ["| M, N, K | " + " | ".join(FORMS.values()) + " |", "|---|" + "---|" * len(FORMS)]
@@ -229,15 +247,15 @@ def ratios(result: dict):
 def main():
     parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__.split("\n")[0])
     parser.add_argument("json", type=Path, help="what bench.sweep wrote")
-    parser.add_argument("--readme", action="store_true", help="put the summary into README.md")
+    parser.add_argument("--docs", action="store_true", help="update docs/performance.md and README.md")
     options = parser.parse_args()
     result = json.loads(options.json.read_text())
     options.json.with_suffix(".md").write_text(table(result))
     for name, draw in (("roofline", roofline), ("ratios", ratios)):
         draw(result).savefig(options.json.with_name(f"{options.json.stem}-{name}.png"), dpi=120)
-    if options.readme:
-        readme = ROOT / "README.md"
-        readme.write_text(insert("sweep", summary(result), readme.read_text()))
+    if options.docs:
+        PERFORMANCE.write_text(insert("sweep", summary(result), PERFORMANCE.read_text()))
+        README.write_text(insert_row(means(result), README.read_text()))
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@
 
 Each shape in three forms (full C in the operands' dtype, full C in fp32 with an fp32 result, 1-D bias), with B row-major and
 weight-major (the transpose of a row-major (N, K) weight), in fp16 and bf16; then fp32, without and with TF32. Prints a table
-and, with --json, writes every figure to FILE and the table to the .md file beside it; bench/report.py makes README's part and
-pictures of it. --regret also times the instances that the planner finds likeliest: regret is its pick's time over the fastest
+and, with --json, writes every figure to FILE and the table to the .md file beside it; bench/report.py makes tables and pictures
+of it. --regret also times the instances that the planner finds likeliest: regret is its pick's time over the fastest
 of theirs. --cublaslt also times cuBLASLt, the fastest of what its heuristics offer.
 """
 

@@ -20,7 +20,7 @@ from torch_addmm_tc.tools.banks import LAYOUTS, Access, Layout, degree, matrix_r
         ([132 * t for t in range(32)], 4, 1),  # the same, padded by a word
         ([4 * t for t in range(32)], 4, 1),
         ([8 * t for t in range(32)], 4, 2),
-        ([2 * t for t in range(32)], 2, 1),  # two halves share a word
+        ([2 * t for t in range(32)], 2, 1),  # two 16-bit elements share a word
         ([0, 2, 128], 2, 2),
         ([8 * t for t in range(16)], 8, 1),
         ([16 * t for t in range(8)], 16, 1),
@@ -51,21 +51,21 @@ STORE, LOAD, LOAD_TRANS = "tile store", "wmma.load (ldmatrix.x4)", "wmma.load (l
 SIMT = "store, transposing (K contiguous)", "store, in order (K not contiguous)", "read of A", "read of B"
 EXPECTED = {
     # rows of 128 bytes: every row of a matrix starts at the same bank
-    ("naive", "K-major, (128, 64) halves"): {STORE: 1, LOAD: 8},
+    ("naive", "K-major, (128, 64) 16-bit elements"): {STORE: 1, LOAD: 8},
     # pitches of 160 and 288 bytes: 10 and 18 chunks, both 2 modulo the 8 bank groups, so that rows meet four apart
-    ("skew16", "K-major, (128, 64 + 16) halves"): {STORE: 1, LOAD: 2},
-    ("skew16", "K-major, (128, 128 + 16) halves"): {STORE: 1, LOAD: 2},
-    ("skew16", "MN-major, (64, 128 + 16) halves"): {STORE: 1, LOAD_TRANS: 2},
-    ("skew16", "MN-major, (128, 128 + 16) halves"): {STORE: 1, LOAD_TRANS: 2},
+    ("skew16", "K-major, (128, 64 + 16) 16-bit elements"): {STORE: 1, LOAD: 2},
+    ("skew16", "K-major, (128, 128 + 16) 16-bit elements"): {STORE: 1, LOAD: 2},
+    ("skew16", "MN-major, (64, 128 + 16) 16-bit elements"): {STORE: 1, LOAD_TRANS: 2},
+    ("skew16", "MN-major, (128, 128 + 16) 16-bit elements"): {STORE: 1, LOAD_TRANS: 2},
     # pitches of 80, 272 and 528 bytes: an odd number of chunks; two rows of 4 chunks, 5 apart, share one bank group
-    ("pad8", "K-major, (128, 32 + 8) halves"): {STORE: 2, LOAD: 1},
-    ("pad8", "MN-major, (32, 128 + 8) halves"): {STORE: 1, LOAD_TRANS: 1},
-    ("pad8", "MN-major, (32, 256 + 8) halves"): {STORE: 1, LOAD_TRANS: 1},
-    ("xor", "K-major, (128, 64) halves"): {STORE: 1, "ldmatrix": 1},
-    ("xor", "K-major, (128, 32) halves"): {STORE: 1, "ldmatrix": 1},
-    ("xor", "MN-major, (32, 64) halves"): {STORE: 1, "ldmatrix.trans": 1},
-    ("xor", "MN-major, (32, 128) halves"): {STORE: 1, "ldmatrix.trans": 1},
-    ("xor", "MN-major, (32, 256) halves"): {STORE: 1, "ldmatrix.trans": 1},
+    ("pad8", "K-major, (128, 32 + 8) 16-bit elements"): {STORE: 2, LOAD: 1},
+    ("pad8", "MN-major, (32, 128 + 8) 16-bit elements"): {STORE: 1, LOAD_TRANS: 1},
+    ("pad8", "MN-major, (32, 256 + 8) 16-bit elements"): {STORE: 1, LOAD_TRANS: 1},
+    ("xor", "K-major, (128, 64) 16-bit elements"): {STORE: 1, "ldmatrix": 1},
+    ("xor", "K-major, (128, 32) 16-bit elements"): {STORE: 1, "ldmatrix": 1},
+    ("xor", "MN-major, (32, 64) 16-bit elements"): {STORE: 1, "ldmatrix.trans": 1},
+    ("xor", "MN-major, (32, 128) 16-bit elements"): {STORE: 1, "ldmatrix.trans": 1},
+    ("xor", "MN-major, (32, 256) 16-bit elements"): {STORE: 1, "ldmatrix.trans": 1},
     # a warp stores 8 columns of 4 lines 16 banks apart, or every fourth bank of two lines, each twice
     ("simt", "K-major, (16, 64 + 4) floats"): dict(zip(SIMT, (2, 4, 1, 1))),
     # 16 lanes store 4 lines 8 banks apart; 8 lanes read 16 of every 32 bytes
@@ -100,7 +100,7 @@ def test_accesses_cover_the_tile_and_stay_inside(key):
     layout = ALL[key]
     tile = {
         layout.address(line, col) + b
-        for line in range(layout.lines)
+        for line in range(layout.rows)
         for col in range(layout.extent)
         for b in range(layout.bytes)
     }

@@ -89,16 +89,23 @@ def test_the_report_shows_every_figure_and_hides_no_slower_row():
     assert "| *the others* | 0.50x | 0.50x | 0.50x |" in text and "| 1 of 2 | 1 of 2 | 1 of 2 |" in text
     assert "1-D bias: 1000x1000x1001 0.50x." in text and "X, torch 2, commit abc" in text
     assert "| torch.addmm | 3.2 | 3.2 | 3.2 | 3.2 |" in text
+    assert report.means(result).endswith("2 shapes, on which the kernels were tuned | 1.12x | 1.12x | 1.12x | 3 of 6 |")
+
+
+def test_a_row_replaces_the_one_with_its_first_cell():
+    page = "| shapes | full C |\n|---|---|\n| a | 1.00x |\n| a b | 1.10x |\n"
+    assert report.insert_row("| a | 2.00x |", page) == page.replace("1.00x", "2.00x")
 
 
 def committed(name):
     return json.loads((ROOT / f"bench/results/h200-{name}.json").read_text())
 
 
-def test_readme_shows_the_committed_measurements():
-    readme = (ROOT / "README.md").read_text()
-    assert report.insert("ladder", ladder.table(committed("ladder")), readme) == readme
-    assert report.insert("sweep", report.summary(committed("sweep")), readme) == readme
+def test_the_pages_show_the_committed_measurements():
+    readme, performance = report.README.read_text(), report.PERFORMANCE.read_text()
+    assert report.insert("ladder", ladder.table(committed("ladder")), performance) == performance
+    assert report.insert("sweep", report.summary(committed("sweep")), performance) == performance
+    assert report.insert_row(report.means(committed("sweep")), readme) == readme
     assert (ROOT / "bench/results/h200-sweep.md").read_text() == report.table(committed("sweep"))
 
 

@@ -265,9 +265,8 @@ def test_the_fallback_says_so_once(device, monkeypatch):
     monkeypatch.setattr(enabled, "_key_kernels", None)
     monkeypatch.setattr(enabled, "_warned", False)
     _, a, b = operands(device)
-    with pytest.warns(UserWarning, match="A TorchDispatchMode takes its place.*swap_linears"):
-        with tc.enabled(device):
-            assert torch.equal(a @ b, tc.mm(a, b))
+    with pytest.warns(UserWarning, match="A TorchDispatchMode takes its place.*swap_linears"), tc.enabled(device):
+        assert torch.equal(a @ b, tc.mm(a, b))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with tc.enabled(device):

@@ -96,6 +96,21 @@ def test_layouts_other_than_strided_are_refused(device, position, name, layout):
         OPS.addmm_out(*args, out=out)
 
 
+def test_a_refused_call_keeps_no_tensor(device):
+    """Kernels own the arguments that the stable ABI hands them."""
+    x, sparse = torch.ones(4, 4, device=device), torch.eye(4, device=device).to_sparse()
+    references = lambda: torch._C._storage_Use_Count(x.untyped_storage()._cdata)  # noqa: E731
+    before = references()
+    for args in ((x, x, sparse), (x, x, x[:2]), (x, None, x), (x, x, x.double())):
+        with pytest.raises(RuntimeError):
+            OPS.addmm(*args)
+        with pytest.raises(RuntimeError):
+            OPS.addmm_out(*args, out=x.clone())
+    OPS.addmm(x, x, x, activation="relu", out_dtype=torch.float32)
+    OPS.addmm_out(None, x, x, out=x.clone())
+    assert references() == before
+
+
 @pytest.mark.parametrize("where", ("eager", "meta", "vmap", "autocast"))
 @pytest.mark.parametrize("position, name", [(1, "mat1"), (2, "mat2")])
 def test_a_missing_operand_is_named(device, where, position, name):
@@ -106,9 +121,9 @@ def test_a_missing_operand_is_named(device, where, position, name):
     dims = tuple(0 if x is args[0] else None for x in args)
     for function in (OPS.addmm.default, tc.addmm):
         call = torch.vmap(function, dims) if where == "vmap" else function
-        with torch.autocast(device, torch.bfloat16, enabled=where == "autocast"):
-            with pytest.raises(RuntimeError, match=f"{name} must be a tensor, but got None. Only self may be None"):
-                call(*args)
+        message = f"{name} must be a tensor, but got None. Only self may be None"
+        with torch.autocast(device, torch.bfloat16, enabled=where == "autocast"), pytest.raises(RuntimeError, match=message):
+            call(*args)
     if where == "eager":
         with pytest.raises(RuntimeError, match=f"{name} must be a tensor"):
             tc.addmm(*args, out=torch.ones(4, 4, device=device))
@@ -235,7 +250,7 @@ def test_refuses_to_lose_a_gradient(device, position, name, leaf):
 
 
 def test_torch_warns_where_a_transform_hides_the_gradient(device):
-    """As README says: inside torch.func.grad no kernel can see that an argument requires grad."""
+    """As docs/semantics.md says: inside torch.func.grad no kernel can see that an argument requires grad."""
     x = torch.ones(4, 4, device=device)
     with pytest.warns(UserWarning, match="tc::addmm: an autograd kernel was not registered"):
         torch.func.grad(lambda mat1: tc.addmm(x, mat1, x).sum())(x)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.tools import explain
 from torch_addmm_tc.__main__ import main
+from torch_addmm_tc.tools import explain
 from torch_addmm_tc.tools.banks import LAYOUTS
 from torch_addmm_tc.tools.explain import Occupancy, Problem, Waves
 from torch_addmm_tc.tools.planning import H200
@@ -74,9 +74,9 @@ def test_explain_names_the_planners_pick_and_every_fact(command, dtype, c):
 
 
 @pytest.mark.parametrize("name", ("explain", "layout"))
-def test_the_readmes_examples_are_what_the_commands_print(command, monkeypatch, name):
+def test_the_examples_of_docs_are_what_the_commands_print(command, monkeypatch, name):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    section = (Path(__file__).parent.parent / "README.md").read_text().split(f"$ python -m torch_addmm_tc {name} ")[1]
+    section = (Path(__file__).parent.parent / "docs" / "kernels.md").read_text().split(f"$ python -m torch_addmm_tc {name} ")[1]
     arguments, example = section.split("```")[0].split("\n", 1)
     code, out, _ = command(name, *arguments.split())
     assert code == 0 and out == example
@@ -131,7 +131,8 @@ def test_occupancy_by_hand():
     assert fit.blocks == 2 and fit.limiting == "registers"
     fit = Occupancy.of(CONFIG | {"blocks_per_sm": 1, "smem_bytes": 160 * 1024}, H200)
     assert fit.registers == 255 and fit.blocks == 1 and fit.limiting == "registers and shared memory"
-    assert Occupancy.of(CONFIG, tc.Gpu(86, 28, 99 * 1024, smem_per_sm=100 * 1024, threads_per_sm=1536)).limiting == "shared memory"
+    small = tc.Gpu(86, 28, 99 * 1024, smem_per_sm=100 * 1024, threads_per_sm=1536)
+    assert Occupancy.of(CONFIG, small).limiting == "shared memory"
 
 
 def test_waves_by_hand():
@@ -191,9 +192,9 @@ def test_layout_prints_each_form_its_map_and_its_accesses(command, name):
     assert out[0] == f"{name}: {about}"
     for layout in layouts:
         at = out.index(layout.name)
-        assert out[at + 1].split() == ["chunk", *map(str, range(layout.chunks))]
-        first = [int(x) for x in out[at + 2].removeprefix("line 0").split()]
-        assert first == [layout.group(0, chunk) for chunk in range(layout.chunks)]
+        assert out[at + 1].split() == ["vector", *map(str, range(layout.vectors))]
+        first = [int(x) for x in out[at + 2].removeprefix("row 0").split()]
+        assert first == [layout.group(0, vector) for vector in range(layout.vectors)]
         for x in layout.accesses:
             figures = [str(x.width), str(len(x.degrees)), str(x.worst), f"{x.average:.2f}", str(x.conflicts)]
             assert any(line.startswith(x.name) and line.split()[-5:] == figures for line in out[at:])

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.tools.planning import H200
 from torch_addmm_tc.testing import Case, case_grid
+from torch_addmm_tc.tools.planning import H200
 
 AMPERE = tc.Gpu(sm=80, num_sms=108, smem_per_block=163 * 1024, name="NVIDIA A100-SXM4-80GB")
 ADA = tc.Gpu(sm=89, num_sms=128, smem_per_block=99 * 1024, name="NVIDIA GeForce RTX 4090")
@@ -272,7 +272,8 @@ def test_measured_peaks_are_near_the_tables():
 def test_the_first_call_of_a_process_may_be_captured():
     """It reads the GPU's specification, and measures where the table does not know the GPU."""
     code = (
-        "import torch, torch_addmm_tc as tc; a = torch.ones(64, 64, device='cuda', dtype=torch.half); graph = torch.cuda.CUDAGraph()\n"
+        "import torch, torch_addmm_tc as tc\n"
+        "a, graph = torch.ones(64, 64, device='cuda').half(), torch.cuda.CUDAGraph()\n"
         "with torch.cuda.graph(graph):\n    tc._C.measure_device_peaks(0); d = tc.addmm(a, a, a)\n"
         "graph.replay(); assert (d == 65).all()"
     )

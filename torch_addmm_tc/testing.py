@@ -156,10 +156,8 @@ class Case:
         make = lambda layout, rows, cols, dtype: matrix(layout, rows, cols, dtype, device, generator)  # noqa: E731
         self_dtype = self.self_dtype or self.dtype
         shape = self_shape(self.broadcast, self.m, self.n)
-        if len(shape) == 2:
-            c = make(self.c, *shape, self_dtype)
-        else:
-            c = make("row", 1, math.prod(shape), self_dtype).reshape(shape)
+        whole = len(shape) == 2
+        c = make(self.c, *shape, self_dtype) if whole else make("row", 1, math.prod(shape), self_dtype).reshape(shape)
         return c, make(self.a, self.m, self.k, self.dtype), make(self.b, self.k, self.n, self.dtype)
 
     @property

@@ -16,11 +16,17 @@ __device__ __forceinline__ float to_float(__nv_bfloat16 x) { return __bfloat162f
 template <typename T>
 __device__ __forceinline__ T from_float(float x);
 template <>
-__device__ __forceinline__ float from_float(float x) { return x; }
+__device__ __forceinline__ float from_float(float x) {
+  return x;
+}
 template <>
-__device__ __forceinline__ __half from_float(float x) { return __float2half_rn(x); }
+__device__ __forceinline__ __half from_float(float x) {
+  return __float2half_rn(x);
+}
 template <>
-__device__ __forceinline__ __nv_bfloat16 from_float(float x) { return __float2bfloat16_rn(x); }
+__device__ __forceinline__ __nv_bfloat16 from_float(float x) {
+  return __float2bfloat16_rn(x);
+}
 
 // beta * c is a product of its own, so that the compiler computes it once for a bias that several rows share.
 __device__ __forceinline__ float combine(float product, float alpha, float c, float beta) {

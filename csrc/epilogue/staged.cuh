@@ -39,9 +39,9 @@ __device__ __forceinline__ int opaque_lane() {
 // a time, 128 in batches of eight.
 template <typename CElement, typename DElement, int ROWS, int COLS, int PITCH, bool SHIFTED>
 __device__ __forceinline__ void finish_vectors(const GemmDesc& p, const RowShift<SHIFTED>& shift, float* staged, int64_t i0,
-                                              int64_t j0, int64_t d_offset) {
-  constexpr int LANES = COLS / 8, STEP = 32 / LANES;                       // lanes of a row; rows at once
-  constexpr int VECTORS = ROWS / STEP, BATCH = VECTORS < 8 ? VECTORS : 8;  // vectors of a lane; of them in a batch
+                                               int64_t j0, int64_t d_offset) {
+  constexpr int LANES = COLS / 8, STEP = 32 / LANES;                         // lanes of a row; rows at once
+  constexpr int VECTORS = ROWS / STEP, BATCH = VECTORS < 8 ? VECTORS : 8;    // vectors of a lane; of them in a batch
   constexpr int PER_ROW = LANES - SHIFTED, EDGES = SHIFTED ? 8 / LANES : 0;  // vectors of a row; single elements of a lane
   static_assert(VECTORS % BATCH == 0);
   const int lane = opaque_lane();
@@ -84,7 +84,8 @@ __device__ __forceinline__ void finish_vectors(const GemmDesc& p, const RowShift
       Vec<float, 8> values = *at;
       float edge_values[EDGES + 1];
 #pragma unroll
-      for (int e = 0; e < 8; ++e) values.x[e] = combine(values.x[e], p.epilogue.alpha, to_float(addend[r].x[e]), p.epilogue.beta);
+      for (int e = 0; e < 8; ++e)
+        values.x[e] = combine(values.x[e], p.epilogue.alpha, to_float(addend[r].x[e]), p.epilogue.beta);
 #pragma unroll
       for (int x = 0; x < EDGES; ++x)
         edge_values[x] = combine(row_of(i)[column_of_edge(i, x)], p.epilogue.alpha, to_float(edge[r][x]), p.epilogue.beta);

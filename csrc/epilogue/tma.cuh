@@ -63,11 +63,11 @@ struct TmaEpilogue {
 
   const GemmDesc& p;
   const TmaPaths& paths;
-  char* const boxes;       // (BUFFERS, 64, 128 bytes)
-  char* const c_row;       // (COLS) elements of C where C is one row for all
-  const uint32_t c_full;   // (BUFFERS) barriers: the box of C has arrived
-  const int barrier;       // the number of the warpgroup's named barrier
-  const int thread;        // in the warpgroup
+  char* const boxes;      // (BUFFERS, 64, 128 bytes)
+  char* const c_row;      // (COLS) elements of C where C is one row for all
+  const uint32_t c_full;  // (BUFFERS) barriers: the box of C has arrived
+  const int barrier;      // the number of the warpgroup's named barrier
+  const int thread;       // in the warpgroup
 
   __device__ int own_row() const { return thread / 32 * OWN_ROWS; }  // the first of them in a box
   __device__ bool c_is_fp32() const { return sizeof(T) == 4 || (sizeof(D) == 4 && is_f32(p.c.dtype)); }
@@ -168,7 +168,8 @@ struct TmaEpilogue {
       D* const target = d + row * p.d.row;
       const int skipped = before(target), col = skipped + x * W;
       if (col + W > cols) continue;
-      const uint4 lo = *reinterpret_cast<const uint4*>(vector_at(i, row, x)), hi = *reinterpret_cast<const uint4*>(vector_at(i, row, next));
+      const uint4 lo = *reinterpret_cast<const uint4*>(vector_at(i, row, x)),
+                  hi = *reinterpret_cast<const uint4*>(vector_at(i, row, next));
       *reinterpret_cast<uint4*>(target + col) = funnel(lo, hi, skipped * int(sizeof(D)));
     }
 #pragma unroll 2
@@ -198,13 +199,12 @@ struct TmaEpilogue {
       for (int r = 0; r < BATCH; ++r)
 #pragma unroll
         for (int x = 0; x < ACROSS; ++x)
-          values[r][x] = c[min(int64_t(m + first + r), rows) * p.c.row +
-                           min(int64_t(n + thread % 32 + x * 32), cols) * p.c.col];
+          values[r][x] =
+              c[min(int64_t(m + first + r), rows) * p.c.row + min(int64_t(n + thread % 32 + x * 32), cols) * p.c.col];
 #pragma unroll
       for (int r = 0; r < BATCH; ++r)
 #pragma unroll
-        for (int x = 0; x < ACROSS; ++x)
-          *element(i, first + r, thread % 32 + x * 32) = from_float<D>(to_float(values[r][x]));
+        for (int x = 0; x < ACROSS; ++x) *element(i, first + r, thread % 32 + x * 32) = from_float<D>(to_float(values[r][x]));
     }
   }
   __device__ __forceinline__ void copy_d(int i, int m, int n, int slice) const {
@@ -312,7 +312,8 @@ struct TmaEpilogue {
         wait_for_c(i, use);
         add_c(i, acc_of(acc, i));
       });
-      if (p.epilogue.activation.kind != Activation::Kind::none) each([&](int i) { activate<WIDTH / 2>(acc_of(acc, i), p.epilogue.activation); });
+      if (p.epilogue.activation.kind != Activation::Kind::none)
+        each([&](int i) { activate<WIDTH / 2>(acc_of(acc, i), p.epilogue.activation); });
       each([&](int i) { write_box(i, acc_of(acc, i)); });
       fence_proxy_async();
       sync();
@@ -328,7 +329,7 @@ struct TmaEpilogue {
   // microseconds unrolled and 356 in this loop. A warp copies the rows whose sums it holds, so that within a tile it waits for
   // other warps only before TMA.
   __device__ __forceinline__ void finish_via_registers(float (&acc)[ROWS / kBoxRows][COLS / 2], int m0, int n0, int slice,
-                                                 uint32_t use) const {
+                                                       uint32_t use) const {
     constexpr int ACROSS = BUFFERS < PER_BLOCK ? BUFFERS : PER_BLOCK;  // boxes of a row that the buffers hold
     static_assert(BUFFERS % ACROSS == 0 && PER_BLOCK % ACROSS == 0);
     const bool c_by_tma = paths.c_path == CPath::tma, d_by_tma = paths.d_path == DPath::tma;

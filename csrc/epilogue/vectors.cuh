@@ -10,7 +10,8 @@ namespace tc {
 // Loads elements (i, j) to (i, j + count - 1) of x, a matrix of T, and zeros after them. `aligned`: x allows 16-byte accesses
 // along its rows.
 template <typename T, int W>
-__device__ __forceinline__ void load_vector_of(const MatrixView& x, int64_t i, int64_t j, int count, bool aligned, float (&vector)[W]) {
+__device__ __forceinline__ void load_vector_of(const MatrixView& x, int64_t i, int64_t j, int count, bool aligned,
+                                               float (&vector)[W]) {
   const T* source = static_cast<const T*>(x.data) + i * x.row + j * x.col;
   if (aligned && count == W) {
     const Vec<T, W> v = *reinterpret_cast<const Vec<T, W>*>(source);
@@ -24,7 +25,7 @@ __device__ __forceinline__ void load_vector_of(const MatrixView& x, int64_t i, i
 
 template <typename T, int W>
 __device__ __forceinline__ void store_vector_to(const MatrixView& x, int64_t i, int64_t j, int count, bool aligned,
-                                          const float (&vector)[W], int64_t offset) {
+                                                const float (&vector)[W], int64_t offset) {
   T* target = static_cast<T*>(x.data) + offset + i * x.row + j * x.col;
   if (aligned && count == W) {
     Vec<T, W> v;
@@ -51,8 +52,11 @@ inline VectorAccess vector_access_of(const GemmDesc& p, int k_slices = 1) {
   const auto elements = [](const MatrixView& x) { return int64_t(reinterpret_cast<uintptr_t>(x.data) / size_of(x.dtype)); };
   const bool rows = order_of(p.d) == Order::row_major, c_rows = order_of(p.c) == Order::row_major;
   const bool d_aligned = rows && alignment(p.d, p.m, p.n) == 16 && (k_slices == 1 || p.m * p.n * size_of(p.d.dtype) % 16 == 0);
-  return {alignment(p.a, p.m, p.k) == 16, alignment(p.b, p.k, p.n) == 16,
-          c_rows && alignment(p.c, p.m, p.n) == 16, d_aligned, rows && !d_aligned,
+  return {alignment(p.a, p.m, p.k) == 16,
+          alignment(p.b, p.k, p.n) == 16,
+          c_rows && alignment(p.c, p.m, p.n) == 16,
+          d_aligned,
+          rows && !d_aligned,
           c_rows && (elements(p.c) - elements(p.d)) % 8 == 0 && (p.c.row - p.d.row) % 8 == 0,
           uint8_t(elements(p.d) % 8)};
 }
@@ -76,7 +80,8 @@ __device__ __forceinline__ void read_c(const GemmDesc& p, const VectorAccess& ac
 
 // Reads C for COUNT vectors, at rows row_of(i) and from columns col_of(i) on. All loads are issued before the first use.
 template <typename T, int W, int COUNT, typename Rows, typename Cols>
-__device__ __forceinline__ void read_c(const GemmDesc& p, const VectorAccess& access, Rows&& row_of, Cols&& col_of, float (&c)[COUNT][W]) {
+__device__ __forceinline__ void read_c(const GemmDesc& p, const VectorAccess& access, Rows&& row_of, Cols&& col_of,
+                                       float (&c)[COUNT][W]) {
   const auto read_vectors = [&](auto type) {
     using C = decltype(type);
     Vec<C, W> vectors[COUNT];
@@ -103,7 +108,7 @@ __device__ __forceinline__ void read_c(const GemmDesc& p, const VectorAccess& ac
 // D begins `d_offset` elements into p.d, where the layer of a K slice begins.
 template <typename T, int W>
 __device__ __forceinline__ void finish_vector(const GemmDesc& p, const VectorAccess& access, int64_t i, int64_t j,
-                                           float (&product)[W], const float (&c)[W], int64_t d_offset) {
+                                              float (&product)[W], const float (&c)[W], int64_t d_offset) {
   const int count = count_in<W>(p, i, j);
   if (!count) return;
 #pragma unroll
@@ -116,7 +121,7 @@ __device__ __forceinline__ void finish_vector(const GemmDesc& p, const VectorAcc
 // Reads C, then writes D: D may be C itself.
 template <typename T, int W>
 __device__ __forceinline__ void finish_vector(const GemmDesc& p, const VectorAccess& access, int64_t i, int64_t j,
-                                           float (&product)[W]) {
+                                              float (&product)[W]) {
   float c[W];
   read_c<T>(p, access, i, j, c);
   finish_vector<T>(p, access, i, j, product, c, 0);

@@ -39,8 +39,7 @@ bool needs_repack(const X& x, int64_t outer, int64_t k) {
   const bool k_contiguous = order == Order::row_major;
   const int64_t leading = k_contiguous ? x.row : x.col, count = k_contiguous ? outer : k, extent = k_contiguous ? k : outer;
   const bool overlapping = count > 1 && leading < extent;  // an expanded tensor: a tensor map cannot have stride 0
-  return k > 0 &&
-         (order == Order::strided || alignment(x, outer, k) < 16 || overlapping || (is_f32(x.dtype) && !k_contiguous));
+  return k > 0 && (order == Order::strided || alignment(x, outer, k) < 16 || overlapping || (is_f32(x.dtype) && !k_contiguous));
 }
 
 // The strides of operand x, (outer, K), after repacking. Rows start at 16-byte boundaries. Rows of 1024 bytes or more start at

@@ -29,8 +29,10 @@ constexpr float kLog2E = 1.44269504f;
 inline constexpr NamedActivation kActivations[] = {
     {"none", {}},
     {"relu", {Activation::Kind::relu}},
-    {"gelu", {Activation::Kind::gated, 6,
-              {-2.30220723f, -0.10483858f, 9.55929863e-05f, 1.59389398e-04f, -1.14524282e-05f, 3.85044871e-07f, -5.20990584e-09f}}},
+    {"gelu",
+     {Activation::Kind::gated,
+      6,
+      {-2.30220723f, -0.10483858f, 9.55929863e-05f, 1.59389398e-04f, -1.14524282e-05f, 3.85044871e-07f, -5.20990584e-09f}}},
     {"gelu_tanh", {Activation::Kind::gated, 1, {-kLog2E * 1.59576912f, -kLog2E * 1.59576912f * 0.044715f}}},
     {"silu", {Activation::Kind::gated, 0, {-kLog2E}}},
 };

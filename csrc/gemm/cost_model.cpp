@@ -9,19 +9,19 @@ namespace {
 
 // Microseconds on an H200 unless a line names another unit. cost_model.h says how they were fitted.
 constexpr double kCopyOfPeak = 4.1e6 / (kH200.dram_gb_per_s * 1e3);  // share of the data sheet's bandwidth that a copy reaches
-constexpr double kReduce = 4.2;       // finish one kernel, start the reduction and read the first kernel's results
-constexpr double kEpilogue = 6;       // of a tile of 128x256, if the configuration gives no time
+constexpr double kReduce = 4.2;  // finish one kernel, start the reduction and read the first kernel's results
+constexpr double kEpilogue = 6;  // of a tile of 128x256, if the configuration gives no time
 constexpr double kDViaRegisters = 1.35, kCViaRegisters = 1.4;  // 32 KB of a tile, copied by two warpgroups
-constexpr double kRowEnds = 64;       // columns: the ends of a row of D cost as much as 64 columns
+constexpr double kRowEnds = 64;                                // columns: the ends of a row of D cost as much as 64 columns
 constexpr double kSingle = 2, kPingpong = 3;  // factors of one warpgroup and of pingpong, over two cooperative warpgroups
 constexpr double kRelu = 0.4, kGated = 2.8;   // the activation of a tile of 128x256
-constexpr double kBoxStore = 0.3;     // after the last product, for each box that a warpgroup fills at once
-constexpr double kOtherBoxes = 4;     // boxes: a tile of 128x256 of other kernels counts as four
-constexpr double kPingpongOrder = 0.6;  // between the products of two pingpong warpgroups
-constexpr double kExposed = 0.07;     // share of the shorter of arithmetic and memory, which the longer does not hide
-constexpr double kLatency = 1.2;      // of DRAM under load
-constexpr double kLaunch = 2.5;       // an empty kernel
-constexpr double kOverlap = 1.0;      // of kLaunch, hidden under the previous kernel by programmatic dependent launch
+constexpr double kBoxStore = 0.3;             // after the last product, for each box that a warpgroup fills at once
+constexpr double kOtherBoxes = 4;             // boxes: a tile of 128x256 of other kernels counts as four
+constexpr double kPingpongOrder = 0.6;        // between the products of two pingpong warpgroups
+constexpr double kExposed = 0.07;             // share of the shorter of arithmetic and memory, which the longer does not hide
+constexpr double kLatency = 1.2;              // of DRAM under load
+constexpr double kLaunch = 2.5;               // an empty kernel
+constexpr double kOverlap = 1.0;              // of kLaunch, hidden under the previous kernel by programmatic dependent launch
 
 constexpr double large_tiles(const Config& config) { return double(config.tile_m * config.tile_n) / (128 * 256); }
 
@@ -66,8 +66,7 @@ double tma_epilogue_us(const Config& config, const PlanKey& p) {
   const double via_registers = (d_path_of(p) == DPath::tma ? 0 : kDViaRegisters * (1 + kRowEnds / config.tile_n)) +
                                (c_path_of(p) < CPath::vectors ? 0 : kCViaRegisters);
   const double longer = config.pingpong ? kPingpong : config.threads > 256 ? 1 : kSingle;
-  return config.epilogue_us * bytes / 4 +
-         longer * via_registers * config.tile_m * config.tile_n * size_of(p.d.dtype) / 32768;
+  return config.epilogue_us * bytes / 4 + longer * via_registers * config.tile_m * config.tile_n * size_of(p.d.dtype) / 32768;
 }
 
 // One SM's time for `tiles` tiles. Pingpong warpgroups hide the shorter of product and epilogue behind the longer.
@@ -91,8 +90,8 @@ double product_us(const KernelTraits& kernel, const Config& config, Math math, c
   // The ring of stages turns at most once per DRAM latency. This limits problems of few tiles with a long K.
   const double waves = double(ceil_div(work, int64_t(device.gpu.num_sms) * config.blocks_per_sm));
   const double ring = waves * double(k_tiles) / config.stages * kLatency;
-  const double bytes = (double(p.m) + double(p.n)) * p.k * size_of(p.a.dtype) +
-                       double(p.m) * p.n * size_of(p.d.dtype) * d_layers + c_bytes(p);
+  const double bytes =
+      (double(p.m) + double(p.n)) * p.k * size_of(p.a.dtype) + double(p.m) * p.n * size_of(p.d.dtype) * d_layers + c_bytes(p);
   const double memory = std::max(ring, bytes / bytes_per_us(device));
   const double overlap = kernel.access == OperandAccess::aligned && uses_pdl(config) ? kOverlap : 0;
   return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + kLaunch - overlap;
@@ -109,8 +108,7 @@ double estimate_tiles(const KernelTraits& kernel, const Config& config, Math mat
 
 double estimate_tma_epilogue(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, int k_slices,
                              const DeviceSpec& device) {
-  return product_us(kernel, config, math, p, k_slices, k_slices, tma_epilogue_us(config, p), device) +
-         kBoxStore * config.boxes;
+  return product_us(kernel, config, math, p, k_slices, k_slices, tma_epilogue_us(config, p), device) + kBoxStore * config.boxes;
 }
 
 // A block of a cluster has one tile, so that no product hides its epilogue. D is written once.

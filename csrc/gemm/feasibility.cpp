@@ -5,7 +5,9 @@
 namespace tc {
 namespace {
 
-bool contains(const int* archs, int arch) { return std::find(archs, archs + Code::kMostArchs, arch) != archs + Code::kMostArchs; }
+bool contains(const int* archs, int arch) {
+  return std::find(archs, archs + Code::kMostArchs, arch) != archs + Code::kMostArchs;
+}
 
 // The architectures for which this build has machine code of any kernel. A build for the CPU alone has none.
 const Code& build() {
@@ -40,8 +42,7 @@ const char* unsupported_reason(const KernelTraits& kernel, const Config& config,
   if (!keeps(math, key.precision)) return "its TF32 needs precision=\"tf32\"";
   if (!has_code(kernel, config, device.gpu.sm)) return "this build has no machine code for it";
   if (key.batch != 1) return "it multiplies one pair of matrices";
-  if (kernel.access == OperandAccess::contiguous &&
-      (order_of(key.a) == Order::strided || order_of(key.b) == Order::strided))
+  if (kernel.access == OperandAccess::contiguous && (order_of(key.a) == Order::strided || order_of(key.b) == Order::strided))
     return "an operand has no direction of stride 1";
   if (config.smem_bytes > device.smem_per_block) return "its tiles do not fit the GPU's shared memory";
   return kernel.can_implement(key, config, device);

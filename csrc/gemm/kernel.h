@@ -40,11 +40,11 @@ struct Maths {
 // One configuration of a kernel. Times and rates are those of an H200, and the cost model scales them to other GPUs.
 struct Config {
   int tile_m, tile_n, tile_k;
-  int stages;         // K tiles in flight at once, in shared memory (mma_skinny: in registers)
+  int stages;  // K tiles in flight at once, in shared memory (mma_skinny: in registers)
   int threads;
-  int smem_bytes;     // dynamic shared memory
-  int blocks_per_sm;  // for __launch_bounds__
-  float tflops;       // with 16-bit operands while only the product runs, fitted to measured times
+  int smem_bytes;         // dynamic shared memory
+  int blocks_per_sm;      // for __launch_bounds__
+  float tflops;           // with 16-bit operands while only the product runs, fitted to measured times
   float epilogue_us = 0;  // what no product hides of a tile's epilogue; 0: cost_model.cpp derives it from the tile's size
   int warp_slices = 1;    // mma_swizzle: groups of warps that multiply different k-steps of each K tile (sliced K)
   int boxes = 0;          // wgmma_tma: 8 KB boxes of C and D in shared memory, per warpgroup that multiplies

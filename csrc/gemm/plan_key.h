@@ -13,8 +13,8 @@ namespace tc {
 struct MatrixKey {
   int64_t row, col, batch;
   DType dtype;
-  uint8_t alignment;   // of the address, in bytes: 16, 8, 4, 2 or 1; 0: no matrix
-  uint8_t unused[6];   // takes the place of padding, so that keys compare as bytes
+  uint8_t alignment;  // of the address, in bytes: 16, 8, 4, 2 or 1; 0: no matrix
+  uint8_t unused[6];  // takes the place of padding, so that keys compare as bytes
 };
 
 inline bool present(const MatrixKey& x) { return x.alignment != 0; }
@@ -39,9 +39,17 @@ inline MatrixKey key_of(const MatrixView& x) {
 
 // `desc` is canonical (desc.h).
 inline PlanKey key_of(const GemmDesc& desc) {
-  return {desc.batch,     desc.m,         desc.n,         desc.k,
-          key_of(desc.a), key_of(desc.b), key_of(desc.c), key_of(desc.d),
-          desc.precision, desc.epilogue.activation.kind, {}};
+  return {desc.batch,
+          desc.m,
+          desc.n,
+          desc.k,
+          key_of(desc.a),
+          key_of(desc.b),
+          key_of(desc.c),
+          key_of(desc.d),
+          desc.precision,
+          desc.epilogue.activation.kind,
+          {}};
 }
 
 // The key of partial_products(desc).

@@ -14,7 +14,7 @@ struct Candidate {
   const KernelTraits* kernel = nullptr;
   const Config* config = nullptr;
   Math math = Math::f16;
-  bool exchanged = false;  // computes D^T = B^T A^T
+  bool exchanged = false;                   // computes D^T = B^T A^T
   bool repack_a = false, repack_b = false;  // whether A and B, after the exchange, are first copied into workspace
   int k_slices = 1;
   const char* reason = nullptr;  // why the candidate cannot run; null: it can
@@ -35,9 +35,7 @@ Workspace workspace_of(const PlanKey& key, const Candidate& candidate);
 struct Scope {
   const KernelTraits* kernel = nullptr;  // null: every kernel
   const Config* config = nullptr;        // null: every configuration of the kernel
-  bool holds(const KernelTraits& k, const Config& c) const {
-    return (!kernel || kernel == &k) && (!config || config == &c);
-  }
+  bool holds(const KernelTraits& k, const Config& c) const { return (!kernel || kernel == &k) && (!config || config == &c); }
 };
 
 // "" is every kernel, "name" is one kernel, and "name/2" is its third configuration. Null if the name is unknown.

@@ -161,15 +161,16 @@ Status launch_realign(const MatrixView& x, const MatrixView& target, int64_t out
   const int64_t blocks = std::min((vectors + per_block - 1) / per_block, int64_t(INT_MAX));
   const auto realign_by = [&](auto index) {
     using Index = decltype(index);
-    return launch_grid<realign<Index>, true>({blocks, THREADS}, device, stream, static_cast<const void*>(x.data), leading * size,
-                                             bytes, static_cast<uint4*>(target.data), pitch * size / 16, Index(rows));
+    return launch_grid<realign<Index>, true>({blocks, THREADS}, device, stream, static_cast<const void*>(x.data),
+                                             leading * size, bytes, static_cast<uint4*>(target.data), pitch * size / 16,
+                                             Index(rows));
   };
   return vectors + per_block * blocks < INT_MAX ? realign_by(int()) : realign_by(int64_t());
 }
 
 template <typename E>
-Status launch_make_k_contiguous(const MatrixView& x, const MatrixView& target, int64_t outer, int64_t k, const DeviceSpec& device,
-                                void* stream) {
+Status launch_make_k_contiguous(const MatrixView& x, const MatrixView& target, int64_t outer, int64_t k,
+                                const DeviceSpec& device, void* stream) {
   const int64_t blocks = (outer + BLK - 1) / BLK * ((target.row + BLK - 1) / BLK);
   const bool along_k = outer == 1 || x.col < x.row;
   const bool outer_vectors = order_of(x) == Order::col_major && alignment(x, outer, k) == 16;

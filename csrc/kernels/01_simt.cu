@@ -26,7 +26,7 @@ namespace tc {
 namespace {
 
 constexpr int BLK = 64, BLK_K = 16, THREADS = 64, W = 4;  // W: elements of one load
-constexpr int PITCH = BLK + kSlabPad;                      // floats
+constexpr int PITCH = BLK + kSlabPad;                     // floats
 
 // Loads the slab at (outer0, k0) of X into smem. X is (outer, K) with strides (outer_stride, k_stride); smem is (BLK_K, PITCH).
 // `packed` says that X has a direction of stride 1 and that each W elements along it start at a multiple of their size.
@@ -56,10 +56,10 @@ __device__ __forceinline__ void load_slab(float* smem, const MatrixView& x, int6
 
 template <typename T>
 __global__ __launch_bounds__(THREADS, kSimt[0].blocks_per_sm) void simt(const GemmDesc p, const VectorAccess access,
-                                                                         const bool a_packed, const bool b_packed) {
+                                                                        const bool a_packed, const bool b_packed) {
   // ---- prologue ----
-  __shared__ __align__(16) float smem_a[BLK_K * PITCH];  // (BLK_K, PITCH)
-  __shared__ __align__(16) float smem_b[BLK_K * PITCH];  // (BLK_K, PITCH)
+  __shared__ __align__(16) float smem_a[BLK_K * PITCH];            // (BLK_K, PITCH)
+  __shared__ __align__(16) float smem_b[BLK_K * PITCH];            // (BLK_K, PITCH)
   const int row = threadIdx.x / 8 * W, col = threadIdx.x % 8 * W;  // the thread's other four rows and columns lie 32 further on
   const int64_t tiles_n = (p.n + BLK - 1) / BLK, tiles = (p.m + BLK - 1) / BLK * tiles_n;
 
@@ -98,8 +98,7 @@ __global__ __launch_bounds__(THREADS, kSimt[0].blocks_per_sm) void simt(const Ge
 #pragma unroll
       for (int hn = 0; hn < 2; ++hn)
 #pragma unroll
-        for (int i = 0; i < W; ++i)
-          finish_vector<T>(p, access, m0 + hm * 32 + row + i, n0 + hn * 32 + col, acc[hm][hn][i]);
+        for (int i = 0; i < W; ++i) finish_vector<T>(p, access, m0 + hm * 32 + row + i, n0 + hn * 32 + col, acc[hm][hn][i]);
   }
 }
 
@@ -109,8 +108,7 @@ Status launch_config(const Launch& call) {
   return with_math(SimtMaths(), call.math, [&](auto math) {
     using T = Operand<math>;
     const int packed = W * sizeof(T);
-    return launch<simt<T>>(call, p, vector_access_of(p),
-                           order_of(p.a) != Order::strided && alignment(p.a, p.m, p.k) >= packed,
+    return launch<simt<T>>(call, p, vector_access_of(p), order_of(p.a) != Order::strided && alignment(p.a, p.m, p.k) >= packed,
                            order_of(p.b) != Order::strided && alignment(p.b, p.k, p.n) >= packed);
   });
 }

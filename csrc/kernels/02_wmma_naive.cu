@@ -34,8 +34,8 @@ bool readable_in_place(const MatrixView& x) {
 
 // Loads the fragment of X at (outer0, k0). A fragment that WMMA cannot read in place goes through smem.
 template <Math MATH, typename Tile, typename Fragment>
-__device__ __forceinline__ void load_or_stage(Fragment& fragment, Operand<MATH>* smem, const GmemOperand& x,
-                                              int64_t outer0, int64_t k0, bool in_place) {
+__device__ __forceinline__ void load_or_stage(Fragment& fragment, Operand<MATH>* smem, const GmemOperand& x, int64_t outer0,
+                                              int64_t k0, bool in_place) {
   if (in_place && outer0 + kFrag <= x.outer && k0 + kFrag <= x.k) {
     load_fragment<MATH>(fragment, Tile::at(x, outer0, k0), unsigned(x.leading));
   } else {
@@ -61,8 +61,8 @@ __global__ __launch_bounds__(THREADS, kWmmaNaive[0].blocks_per_sm) void wmma_nai
   extern __shared__ __align__(128) char smem[];
   const int warp = threadIdx.x / 32, warp_m = warp / WARPS_N * kFrag, warp_n = warp % WARPS_N * kFrag;
   float* const staging = reinterpret_cast<float*>(smem) + warp * Warp::STAGING;  // (16, 24)
-  T* const smem_a = reinterpret_cast<T*>(staging);    // (16, 16), in the memory of staging
-  T* const smem_b = smem_a + ATile::SIZE;             // (16, 16)
+  T* const smem_a = reinterpret_cast<T*>(staging);                               // (16, 16), in the memory of staging
+  T* const smem_b = smem_a + ATile::SIZE;                                        // (16, 16)
 
   const GmemOperand a = ATile::a_of(p, access.a);  // (M, K)
   const GmemOperand b = BTile::b_of(p, access.b);  // (N, K)
@@ -71,13 +71,13 @@ __global__ __launch_bounds__(THREADS, kWmmaNaive[0].blocks_per_sm) void wmma_nai
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const int64_t m0 = tile / tiles_n * BLK_M + warp_m, n0 = tile % tiles_n * BLK_N + warp_n;
     if (m0 >= p.m || n0 >= p.n) continue;
-    Warp product;                                     // (16, 16)
+    Warp product;  // (16, 16)
     product.clear();
 
     // ---- main loop ----
     for (int64_t k0 = 0; k0 < p.k; k0 += kFrag) {
-      typename Warp::F::A a_fragment;                 // (16, 16)
-      typename Warp::F::B b_fragment;                 // (16, 16)
+      typename Warp::F::A a_fragment;  // (16, 16)
+      typename Warp::F::B b_fragment;  // (16, 16)
       load_or_stage<MATH, ATile>(a_fragment, smem_a, a, m0, k0, a_in_place);
       load_or_stage<MATH, BTile>(b_fragment, smem_b, b, n0, k0, b_in_place);
       wmma::mma_sync(product.acc[0][0], a_fragment, b_fragment, product.acc[0][0]);

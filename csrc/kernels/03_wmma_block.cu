@@ -31,7 +31,7 @@ constexpr int WARP_M = FRAGS_M * kFrag, WARP_N = FRAGS_N * kFrag;
 
 template <int I, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(THREADS, kWmmaBlock[I].blocks_per_sm) void wmma_block(const GemmDesc p,
-                                                                                         const VectorAccess access) {
+                                                                                   const VectorAccess access) {
   constexpr int BLK_K = kWmmaBlock[I].tile_k;
   using T = Operand<MATH>;
   using ATile = PaddedTile<T, BLK_M, BLK_K, A_K_CONTIGUOUS, kSkew, THREADS>;
@@ -41,8 +41,8 @@ __global__ __launch_bounds__(THREADS, kWmmaBlock[I].blocks_per_sm) void wmma_blo
 
   // ---- prologue ----
   extern __shared__ __align__(128) char smem[];
-  T* const smem_a = reinterpret_cast<T*>(smem);       // (BLK_M, BLK_K + skew) or (BLK_K, BLK_M + skew)
-  T* const smem_b = smem_a + ATile::SIZE;             // (BLK_N, BLK_K + skew) or (BLK_K, BLK_N + skew)
+  T* const smem_a = reinterpret_cast<T*>(smem);  // (BLK_M, BLK_K + skew) or (BLK_K, BLK_M + skew)
+  T* const smem_b = smem_a + ATile::SIZE;        // (BLK_N, BLK_K + skew) or (BLK_K, BLK_N + skew)
   const int warp = threadIdx.x / 32, warp_m = warp / WARPS_N * WARP_M, warp_n = warp % WARPS_N * WARP_N;
   float* const staging = reinterpret_cast<float*>(smem) + warp * Warp::STAGING;  // (16, WARP_N + 8), in the memory of A and B
 
@@ -53,7 +53,7 @@ __global__ __launch_bounds__(THREADS, kWmmaBlock[I].blocks_per_sm) void wmma_blo
     // a and b are made for each tile: ptxas spilled them when they lived through the epilogue.
     const GmemOperand a = ATile::a_of(p, access.a);  // (M, K)
     const GmemOperand b = BTile::b_of(p, access.b);  // (N, K)
-    Warp product;                                     // (WARP_M, WARP_N)
+    Warp product;                                    // (WARP_M, WARP_N)
     product.clear();
 
     // ---- main loop ----
@@ -75,9 +75,8 @@ template <int I>
 Status launch_config(const Launch& call) {
   const GemmDesc& p = call.desc;
   return with_math(WmmaBlockMaths(), call.math, [&](auto math) {
-    return with_layouts(p, [&](auto a_k, auto b_k) {
-      return launch<wmma_block<I, math, a_k, b_k>>(call, p, vector_access_of(p));
-    });
+    return with_layouts(
+        p, [&](auto a_k, auto b_k) { return launch<wmma_block<I, math, a_k, b_k>>(call, p, vector_access_of(p)); });
   });
 }
 

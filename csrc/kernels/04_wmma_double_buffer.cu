@@ -37,14 +37,14 @@ __global__ __launch_bounds__(THREADS, kWmmaDoubleBuffer[0].blocks_per_sm) void w
   using ATile = PaddedTile<T, BLK_M, BLK_K, A_K_CONTIGUOUS, PAD, THREADS>;
   using BTile = PaddedTile<T, BLK_N, BLK_K, B_K_CONTIGUOUS, PAD, THREADS>;
   using Warp = WarpTile<MATH, A_K_CONTIGUOUS, B_K_CONTIGUOUS, FRAGS_M, FRAGS_N>;
-  constexpr int BUFFER = ATile::SIZE + BTile::SIZE;   // elements
+  constexpr int BUFFER = ATile::SIZE + BTile::SIZE;  // elements
   static_assert(2 * BUFFER * int(sizeof(T)) <= kWmmaDoubleBuffer[0].smem_bytes);
   static_assert(THREADS / 32 * Warp::STAGING * int(sizeof(float)) <= kWmmaDoubleBuffer[0].smem_bytes);
 
   // ---- prologue ----
   extern __shared__ __align__(128) char smem[];
-  T* const smem_a = reinterpret_cast<T*>(smem);       // (BLK_M, BLK_K + pad) or (BLK_K, BLK_M + pad) of each (2, BUFFER)
-  T* const smem_b = smem_a + ATile::SIZE;             // (BLK_N, BLK_K + pad) or (BLK_K, BLK_N + pad) of each (2, BUFFER)
+  T* const smem_a = reinterpret_cast<T*>(smem);  // (BLK_M, BLK_K + pad) or (BLK_K, BLK_M + pad) of each (2, BUFFER)
+  T* const smem_b = smem_a + ATile::SIZE;        // (BLK_N, BLK_K + pad) or (BLK_K, BLK_N + pad) of each (2, BUFFER)
   const int warp = threadIdx.x / 32, warp_m = warp / WARPS_N * WARP_M, warp_n = warp % WARPS_N * WARP_N;
   float* const staging = reinterpret_cast<float*>(smem) + warp * Warp::STAGING;  // (16, WARP_N + 8), in the memory of A and B
 
@@ -54,10 +54,10 @@ __global__ __launch_bounds__(THREADS, kWmmaDoubleBuffer[0].blocks_per_sm) void w
   for (int tile = blockIdx.x; tile < raster.size; tile += gridDim.x) {
     const TileIndex index = raster[tile];
     const int64_t m0 = int64_t(index.m) * BLK_M, n0 = int64_t(index.n) * BLK_N;
-    Warp product;                                     // (WARP_M, WARP_N)
+    Warp product;  // (WARP_M, WARP_N)
     product.clear();
-    typename ATile::Registers a_next;                 // this thread's 16-byte vectors of the next A tile
-    typename BTile::Registers b_next;                 // this thread's 16-byte vectors of the next B tile
+    typename ATile::Registers a_next;  // this thread's 16-byte vectors of the next A tile
+    typename BTile::Registers b_next;  // this thread's 16-byte vectors of the next B tile
     ATile::fetch(a_next, a, m0, 0);
     BTile::fetch(b_next, b, n0, 0);
     a_next.store(smem_a);

@@ -39,15 +39,15 @@ __global__ __launch_bounds__(THREADS, 1) void wmma_kstage(const GemmDesc p, cons
   using ATile = PaddedTile<T, BLK_M, BLK_K, A_K_CONTIGUOUS, PAD, THREADS>;
   using BTile = PaddedTile<T, BLK_N, BLK_K, B_K_CONTIGUOUS, PAD, THREADS>;
   using Warp = WarpTile<MATH, A_K_CONTIGUOUS, B_K_CONTIGUOUS, FRAGS_M, FRAGS_N>;
-  constexpr int STAGE = ATile::SIZE + BTile::SIZE;    // elements
+  constexpr int STAGE = ATile::SIZE + BTile::SIZE;  // elements
   static_assert(CONFIG.threads == THREADS && CONFIG.blocks_per_sm == 1);
   static_assert(K_STAGE * STAGE * int(sizeof(T)) <= CONFIG.smem_bytes);
   static_assert(THREADS / 32 * Warp::STAGING * int(sizeof(float)) <= CONFIG.smem_bytes);
 
   // ---- prologue ----
   extern __shared__ __align__(128) char smem[];
-  T* const smem_a = reinterpret_cast<T*>(smem);       // (BLK_M, BLK_K + pad) or (BLK_K, BLK_M + pad) of each (K_STAGE, STAGE)
-  T* const smem_b = smem_a + ATile::SIZE;             // (BLK_N, BLK_K + pad) or (BLK_K, BLK_N + pad) of each (K_STAGE, STAGE)
+  T* const smem_a = reinterpret_cast<T*>(smem);  // (BLK_M, BLK_K + pad) or (BLK_K, BLK_M + pad) of each (K_STAGE, STAGE)
+  T* const smem_b = smem_a + ATile::SIZE;        // (BLK_N, BLK_K + pad) or (BLK_K, BLK_N + pad) of each (K_STAGE, STAGE)
   const int warp = threadIdx.x / 32, warp_m = warp / WARPS_N * WARP_M, warp_n = warp % WARPS_N * WARP_N;
   float* const staging = reinterpret_cast<float*>(smem) + warp * Warp::STAGING;  // (16, WARP_N + 8), in the memory of A and B
 
@@ -57,7 +57,7 @@ __global__ __launch_bounds__(THREADS, 1) void wmma_kstage(const GemmDesc p, cons
   for (int tile = blockIdx.x; tile < raster.size; tile += gridDim.x) {
     const TileIndex index = raster[tile];
     const int64_t m0 = int64_t(index.m) * BLK_M, n0 = int64_t(index.n) * BLK_N;
-    Warp product;                                     // (WARP_M, WARP_N)
+    Warp product;  // (WARP_M, WARP_N)
     product.clear();
     const auto load = [&](int stage, int64_t k0) {
       if (k0 < p.k) {
@@ -70,7 +70,7 @@ __global__ __launch_bounds__(THREADS, 1) void wmma_kstage(const GemmDesc p, cons
     for (int stage = 0; stage < K_STAGE - 1; ++stage) load(stage, stage * BLK_K);
 
     // ---- main loop ----
-    int stage = 0, last = K_STAGE - 1;                // last: the stage that the previous product read
+    int stage = 0, last = K_STAGE - 1;  // last: the stage that the previous product read
     for (int64_t k0 = 0; k0 < p.k; k0 += BLK_K) {
       cp_async_wait<K_STAGE - 2>();
       __syncthreads();

@@ -36,8 +36,9 @@ template <int I>
 constexpr bool kUsesPdl = uses_pdl(kMmaSwizzle[I]);
 
 template <int I, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
-__global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_sm) void mma_swizzle(
-    const GemmDesc p, const VectorAccess access, const Schedule schedule) {
+__global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_sm) void mma_swizzle(const GemmDesc p,
+                                                                                                    const VectorAccess access,
+                                                                                                    const Schedule schedule) {
   using T = Operand<MATH>;
   constexpr int BLK_M = kMmaSwizzle[I].tile_m, BLK_N = kMmaSwizzle[I].tile_n, STAGES = kMmaSwizzle[I].stages;
   constexpr int BLK_K = kMmaSwizzle[I].tile_k * 2 / int(sizeof(T)), MMA_K = 32 / int(sizeof(T));
@@ -154,15 +155,15 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
 #pragma unroll
           for (int j = 0; j < MMAS_N; ++j) act(acc[i][j], acc[FINISH + i][j], &handed[(i * MMAS_N + j) * THREADS]);
       };
-      each([&](float(&first)[4], float(&second)[4], float4* row) {
+      each([&](float (&first)[4], float (&second)[4], float4* row) {
         const auto sum = [&](int e) { return slice ? first[e] : second[e]; };
         row[threadIdx.x] = make_float4(sum(0), sum(1), sum(2), sum(3));
       });
       __syncthreads();
-      each([&](float(&first)[4], float(&second)[4], const float4* row) {
+      each([&](float (&first)[4], float (&second)[4], const float4* row) {
         const float4 other = row[threadIdx.x ^ WARPS * 32];
 #pragma unroll
-        for (int e = 0; e < 4; ++e) first[e] = (slice ? second[e] : first[e]) + reinterpret_cast<const float(&)[4]>(other)[e];
+        for (int e = 0; e < 4; ++e) first[e] = (slice ? second[e] : first[e]) + reinterpret_cast<const float (&)[4]>(other)[e];
       });
       __syncthreads();
     }

@@ -9,10 +9,13 @@ using MmaSwizzleMaths = Maths<Math::f16, Math::bf16, Math::tf32>;
 
 // A stage holds (tile_m + tile_n) rows of tile_k 16-bit elements. TF32 takes the same bytes with half of tile_k. With
 // sliced K, epilogue_us is 1.9 us on an H200; otherwise the cost model derives it from the tile's size.
-constexpr Config mma_swizzle_config(ArchSet archs, int tile_m, int tile_n, int tile_k, int stages, int threads, int blocks_per_sm,
-                                    float tflops, int warp_slices = 1) {
-  return {tile_m,  tile_n, tile_k, stages, threads, stages * (tile_m + tile_n) * tile_k * 2, blocks_per_sm, tflops,
-          warp_slices > 1 ? 1.9f : 0, warp_slices, 0, false, archs};
+constexpr Config mma_swizzle_config(ArchSet archs, int tile_m, int tile_n, int tile_k, int stages, int threads,
+                                    int blocks_per_sm, float tflops, int warp_slices = 1) {
+  return {tile_m,        tile_n,  tile_k,
+          stages,        threads, stages * (tile_m + tile_n) * tile_k * 2,
+          blocks_per_sm, tflops,  warp_slices > 1 ? 1.9f : 0,
+          warp_slices,   0,       false,
+          archs};
 }
 
 // Warp tiles are 64x64 where the block tile is large enough for its warps: each A fragment then feeds eight mma.sync, and each

@@ -36,9 +36,10 @@ namespace {
 // cache fetches them anew for each tile: 16384x4096x128 with a bias took 52.4 us on an H200, and 46.3 us with a kernel of its
 // own (bench/results/h200-tried.md, "Where a tile's time goes").
 template <int I, Math MATH, typename D, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
-__global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) void wgmma_tma(
-    const GemmDesc p, const Schedule schedule, const __grid_constant__ TmaOperands operands,
-    const __grid_constant__ TmaPaths paths) {
+__global__ __launch_bounds__(kWgmmaTma[I].threads,
+                             kWgmmaTma[I].blocks_per_sm) void wgmma_tma(const GemmDesc p, const Schedule schedule,
+                                                                        const __grid_constant__ TmaOperands operands,
+                                                                        const __grid_constant__ TmaPaths paths) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using T = Operand<MATH>;
   constexpr Config CONFIG = kWgmmaTma[I];
@@ -129,7 +130,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     // later lap of the ring.
     if (PINGPONG) mbarrier_wait(order + group * 8, (use & 1) ^ (group == 0));
     float acc[BLOCKS_M][BLK_N / 2];  // (ROWS, BLK_N) over the warpgroup
-    int last = 0;  // the stage of the previous wgmma group
+    int last = 0;                    // the stage of the previous wgmma group
     for (int t = 0; t < work_tile.count; ++t) {
       mbarrier_wait(full + at.stage * 8, at.parity);
       const uint32_t stage = stages + at.stage * STAGE_BYTES;
@@ -141,7 +142,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
 #pragma unroll
         for (int m = 0; m < BLOCKS_M; ++m)
           wgmma<MmaType<MATH>, BLK_N, A_K_CONTIGUOUS, B_K_CONTIGUOUS>(acc[m], a + k * kNextK<A_K_CONTIGUOUS> + m * (BLOCK >> 4),
-                                                          b + k * kNextK<B_K_CONTIGUOUS>, t > 0 || k > 0);
+                                                                      b + k * kNextK<B_K_CONTIGUOUS>, t > 0 || k > 0);
       wgmma_commit();
       if (t == 0) {
         with_epilogue([&](const auto& e) { e.prefetch(m0, n0); });

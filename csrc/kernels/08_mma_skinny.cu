@@ -40,7 +40,8 @@ __device__ __forceinline__ void load_words(uint32_t (&x)[N], const void* from) {
   static_assert(N == 2 || N == 4);
   if constexpr (N == 4)
     asm volatile("ld.global.L1::no_allocate.L2::128B.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "l"(from));
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                 : "l"(from));
   else asm volatile("ld.global.L1::no_allocate.v2.b32 {%0, %1}, [%2];" : "=r"(x[0]), "=r"(x[1]) : "l"(from));
 }
 
@@ -53,8 +54,9 @@ __device__ __forceinline__ void load_elements(uint32_t (&x)[N], const T* from, i
 }
 
 template <int I, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
-__global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm) void mma_skinny(
-    const GemmDesc p, const VectorAccess access, const Schedule schedule) {
+__global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm) void mma_skinny(const GemmDesc p,
+                                                                                                 const VectorAccess access,
+                                                                                                 const Schedule schedule) {
   using T = Operand<MATH>;
   constexpr int BLK_M = kMmaSkinny[I].tile_m, BLK_N = kMmaSkinny[I].tile_n, STAGES = kMmaSkinny[I].stages;
   constexpr int THREADS = kMmaSkinny[I].threads, WARPS = THREADS / 32;
@@ -93,7 +95,7 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
     read_c<T>(p, access, m0 + d_row, n0 + d_col, c);
 
     // Pointers beyond the matrix fall back to one of its rows or columns. The sums that come of them are not stored.
-    const T* a_from[2];  // rows g and g + 8, at this lane's first k of a step
+    const T* a_from[2];                            // rows g and g + 8, at this lane's first k of a step
     const T* b_from[B_K_CONTIGUOUS ? MMAS_N : 1];  // this lane's column of each mma.sync, or its first k and column
 #pragma unroll
     for (int h = 0; h < 2; ++h)

@@ -26,8 +26,10 @@ namespace tc {
 namespace {
 
 template <int I, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
-__global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_per_sm) void wgmma_cluster(
-    const GemmDesc p, const VectorAccess access, const Schedule schedule, const __grid_constant__ TmaOperands operands) {
+__global__ __launch_bounds__(kWgmmaCluster[I].threads,
+                             kWgmmaCluster[I].blocks_per_sm) void wgmma_cluster(const GemmDesc p, const VectorAccess access,
+                                                                                const Schedule schedule,
+                                                                                const __grid_constant__ TmaOperands operands) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using T = Operand<MATH>;
   constexpr Config CONFIG = kWgmmaCluster[I];
@@ -43,10 +45,10 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
 
   // ---- prologue ----
   extern __shared__ __align__(1024) char smem[];
-  const uint32_t stages = smem_address(smem);            // (STAGES, A tile then B tile)
-  const uint32_t full = stages + STAGES * STAGE_BYTES;   // (STAGES) barriers: the stage holds a K tile
-  const uint32_t empty = full + STAGES * 8;              // (STAGES) barriers: the stage has been multiplied
-  float* const sums = reinterpret_cast<float*>(smem);    // (BLK_M, PITCH), in the memory of the stages
+  const uint32_t stages = smem_address(smem);           // (STAGES, A tile then B tile)
+  const uint32_t full = stages + STAGES * STAGE_BYTES;  // (STAGES) barriers: the stage holds a K tile
+  const uint32_t empty = full + STAGES * 8;             // (STAGES) barriers: the stage has been multiplied
+  float* const sums = reinterpret_cast<float*>(smem);   // (BLK_M, PITCH), in the memory of the stages
   const int warp = int(threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {
@@ -88,8 +90,8 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < STEPS; ++k)
-        wgmma<MmaType<MATH>, BLK_N, A_K_CONTIGUOUS, B_K_CONTIGUOUS>(acc, a + k * kNextK<A_K_CONTIGUOUS>, b + k * kNextK<B_K_CONTIGUOUS>,
-                                                        t > 0 || k > 0);
+        wgmma<MmaType<MATH>, BLK_N, A_K_CONTIGUOUS, B_K_CONTIGUOUS>(acc, a + k * kNextK<A_K_CONTIGUOUS>,
+                                                                    b + k * kNextK<B_K_CONTIGUOUS>, t > 0 || k > 0);
       wgmma_commit();
       if (t > 0) {
         wgmma_wait<1>();
@@ -122,7 +124,7 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
   read_c<T>(p, access, m_of, [&](int i) { return int64_t(n0) + col_of(i); }, c);
   cluster_wait();
   float sum[VECTORS_PER_THREAD][W] = {};  // (BLK_M, BLK_N) over the cluster
-#pragma unroll 4  // kMostInCluster: the loads from all blocks are in flight at once
+#pragma unroll 4                          // kMostInCluster: the loads from all blocks are in flight at once
   for (int x = 0; x < k_slices; ++x)
 #pragma unroll
     for (int i = 0; i < VECTORS_PER_THREAD; ++i)
@@ -146,7 +148,8 @@ Status launch_config(const Launch& call) {
   const GemmDesc& p = call.desc;
   const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype));
   return with_tma_operands(call, WgmmaClusterMaths(), [&](auto math, auto a_k, auto b_k, const TmaOperands& operands) {
-    return launch_clusters<wgmma_cluster<I, math, a_k, b_k>, true>(call, schedule.size, p, vector_access_of(p), schedule, operands);
+    return launch_clusters<wgmma_cluster<I, math, a_k, b_k>, true>(call, schedule.size, p, vector_access_of(p), schedule,
+                                                                   operands);
   });
 }
 

@@ -10,8 +10,8 @@ using WgmmaClusterMaths = Maths<Math::f16, Math::bf16, Math::tf32>;
 // A block has one consumer warpgroup for every 64 rows and one producer warp. Stages are laid out as in 07_wgmma_tma.h, and
 // each has two barriers of 8 bytes. The epilogue's sums reuse the memory of the stages.
 constexpr Config wgmma_cluster_config(int tile_m, int tile_n, int stages, float tflops, float epilogue_us) {
-  return {tile_m, tile_n, 64, stages, tile_m * 2 + 32, stages * ((tile_m + tile_n) * 128 + 16), 1, tflops, epilogue_us,
-          1, 0, false, kHopper};
+  return {tile_m,      tile_n, 64, stages, tile_m * 2 + 32, stages * ((tile_m + tile_n) * 128 + 16), 1, tflops,
+          epilogue_us, 1,      0,  false,  kHopper};
 }
 
 inline constexpr Config kWgmmaCluster[] = {

@@ -21,8 +21,18 @@ template <auto& CONFIGS>
 KernelTraits rung(const char* name, const char* idea, Unit unit, MathSet maths, OperandAccess access,
                   SplitK split_k = SplitK::none, decltype(KernelTraits::estimate_us) estimate_us = estimate_tiles) {
   const bool hopper = unit == Unit::wgmma;
-  return {name,    idea, hopper ? 90 : 80, hopper ? 90 : kAnySm, unit, maths, access, split_k, CONFIGS, kCode<CONFIGS>,
-          hopper ? needs_32_bit_coordinates : no_further_demands, estimate_us};
+  return {name,
+          idea,
+          hopper ? 90 : 80,
+          hopper ? 90 : kAnySm,
+          unit,
+          maths,
+          access,
+          split_k,
+          CONFIGS,
+          kCode<CONFIGS>,
+          hopper ? needs_32_bit_coordinates : no_further_demands,
+          estimate_us};
 }
 
 }  // namespace
@@ -46,8 +56,9 @@ Span<const KernelTraits> kernels() {
                       Unit::wgmma, WgmmaTmaMaths::set, OperandAccess::aligned, SplitK::workspace, estimate_tma_epilogue),
       rung<kMmaSkinny>("mma_skinny", "for a few rows: B from global memory straight into mma.sync, a block's warps share K",
                        Unit::mma_sync, MmaSkinnyMaths::set, OperandAccess::aligned, SplitK::workspace),
-      rung<kWgmmaCluster>("wgmma_cluster", "for a few tiles: a cluster's blocks share K and add through distributed shared memory",
-                          Unit::wgmma, WgmmaClusterMaths::set, OperandAccess::aligned, SplitK::cluster, estimate_cluster),
+      rung<kWgmmaCluster>("wgmma_cluster",
+                          "for a few tiles: a cluster's blocks share K and add through distributed shared memory", Unit::wgmma,
+                          WgmmaClusterMaths::set, OperandAccess::aligned, SplitK::cluster, estimate_cluster),
   };
   return ladder;
 }

@@ -37,7 +37,7 @@ MatrixView matrix(const TensorMeta& x) { return {x.data(), x.strides[0], x.strid
 }  // namespace
 
 GemmDesc describe(const TensorMeta* self, const TensorMeta& mat1, const TensorMeta& mat2, ScalarType out_dtype,
-                        const Options& options) {
+                  const Options& options) {
   const Activation& activation = activation_named(options.activation);
   const Precision precision = precision_named(options.precision);
   check(!options.batch_invariant, message::batch_invariant_missing);

@@ -15,7 +15,7 @@ struct Options {
 // Checks everything but the result, and describes the product. D's dtype is set; its memory is the caller's to fill in.
 // self: null for the plain product.
 GemmDesc describe(const TensorMeta* self, const TensorMeta& mat1, const TensorMeta& mat2, ScalarType out_dtype,
-                        const Options& options);
+                  const Options& options);
 
 // Checks what can be said of `out` before the product is described.
 void check_out_dtype(const TensorMeta& out, const TensorMeta& mat1);

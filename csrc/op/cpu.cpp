@@ -33,8 +33,8 @@ int32_t aten_dtype(DType t) {
 Tensor view(const MatrixView& x, int64_t rows, int64_t cols) {
   const int64_t sizes[] = {rows, cols}, strides[] = {x.row, x.col};
   AtenTensorHandle result;
-  require(aoti_torch_create_tensor_from_blob(x.data, 2, sizes, strides, 0, aten_dtype(x.dtype),
-                                             aoti_torch_device_type_cpu(), 0, &result),
+  require(aoti_torch_create_tensor_from_blob(x.data, 2, sizes, strides, 0, aten_dtype(x.dtype), aoti_torch_device_type_cpu(), 0,
+                                             &result),
           "viewing a matrix");
   return Tensor(result);
 }
@@ -99,14 +99,16 @@ bool is_ordinary(float x) { return x == 0.f || (std::fabs(x) >= 0x1p-40f && std:
 // infinite, NaN or extreme is left to run_tiles, because oneDNN flushes subnormal numbers to 0.
 bool aten_agrees(const GemmDesc& p) {
   const bool one_dtype = p.d.dtype == p.a.dtype && (!p.c.data || p.c.dtype == p.a.dtype);
-  return p.k > 0 && one_dtype && p.epilogue.activation.kind == Activation::Kind::none && is_ordinary(p.epilogue.alpha) && is_ordinary(p.epilogue.beta);
+  return p.k > 0 && one_dtype && p.epilogue.activation.kind == Activation::Kind::none && is_ordinary(p.epilogue.alpha) &&
+         is_ordinary(p.epilogue.beta);
 }
 
 // Whether oneDNN multiplies operands of this dtype on this CPU, as ATen itself asks. ATen's own loops serve the other CPUs.
 bool onednn_multiplies(DType t) {
   const auto ask = [](const char* op) {
     StableIValue answer = 0;
-    return torch_call_dispatcher(op, "", &answer, TORCH_ABI_VERSION) == TORCH_SUCCESS && torch::stable::detail::to<bool>(answer);
+    return torch_call_dispatcher(op, "", &answer, TORCH_ABI_VERSION) == TORCH_SUCCESS &&
+           torch::stable::detail::to<bool>(answer);
   };
   static const bool f16 = ask("mkldnn::_is_mkldnn_fp16_supported"), bf16 = ask("mkldnn::_is_mkldnn_bf16_supported");
   switch (t) {
@@ -132,7 +134,8 @@ void run_aten(const GemmDesc& p) {
   const Tensor d = view(p.d, p.m, p.n);
   const bool reads_d = !p.c.data || same_elements(p.c, p.d, p.m, p.n);
   const Tensor c = reads_d ? d : view(p.c, p.m, p.n);
-  require(aoti_torch_cpu_addmm_out(d.get(), c.get(), view(p.a, p.m, p.k).get(), view(p.b, p.k, p.n).get(), p.epilogue.beta, p.epilogue.alpha),
+  require(aoti_torch_cpu_addmm_out(d.get(), c.get(), view(p.a, p.m, p.k).get(), view(p.b, p.k, p.n).get(), p.epilogue.beta,
+                                   p.epilogue.alpha),
           "aten::addmm.out");
 }
 
@@ -147,12 +150,13 @@ bool suits_fp32(const GemmDesc& p) {
 }
 
 void run_fp32(const GemmDesc& p) {
-  require(aoti_torch_cpu_mm_out(view(p.d, p.m, p.n).get(), view(p.a, p.m, p.k).get(), view(p.b, p.k, p.n).get()), "aten::mm.out");
+  require(aoti_torch_cpu_mm_out(view(p.d, p.m, p.n).get(), view(p.a, p.m, p.k).get(), view(p.b, p.k, p.n).get()),
+          "aten::mm.out");
   if (!p.c.data && p.epilogue.alpha == 1.f && p.epilogue.activation.kind == Activation::Kind::none) return;
   torch::stable::parallel_for(0, p.m, 1 + 32768 / p.n, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
-      finish(static_cast<float*>(from(p.d, i, 0).data),
-             p.c.data ? static_cast<const float*>(from(p.c, i, 0).data) : nullptr, p, p.n);
+      finish(static_cast<float*>(from(p.d, i, 0).data), p.c.data ? static_cast<const float*>(from(p.c, i, 0).data) : nullptr, p,
+             p.n);
   });
 }
 

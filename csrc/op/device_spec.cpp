@@ -21,7 +21,8 @@ double gb_per_s_by_clock(int device) {
 }
 
 // Null memory, a stream or an event that could not be made leaves `milliseconds` as it is.
-cudaError_t time_copies(void* memory, size_t bytes, cudaStream_t stream, cudaEvent_t begin, cudaEvent_t end, float& milliseconds) {
+cudaError_t time_copies(void* memory, size_t bytes, cudaStream_t stream, cudaEvent_t begin, cudaEvent_t end,
+                        float& milliseconds) {
   constexpr int kRounds = 5;
   char* const source = static_cast<char*>(memory);
   for (int round = 0; round < kRounds; ++round) {
@@ -46,8 +47,9 @@ double measured_gb_per_s() {
   cudaStream_t stream = nullptr;
   cudaEvent_t begin = nullptr, end = nullptr;
   float milliseconds = 0;
-  if (cudaMalloc(&memory, 2 * kBytes) == cudaSuccess && cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess &&
-      cudaEventCreate(&begin) == cudaSuccess && cudaEventCreate(&end) == cudaSuccess)
+  if (cudaMalloc(&memory, 2 * kBytes) == cudaSuccess &&
+      cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess && cudaEventCreate(&begin) == cudaSuccess &&
+      cudaEventCreate(&end) == cudaSuccess)
     if (time_copies(memory, kBytes, stream, begin, end, milliseconds) != cudaSuccess) milliseconds = 0;
   if (end) cudaEventDestroy(end);
   if (begin) cudaEventDestroy(begin);

@@ -76,8 +76,8 @@ py::dict gpu_peaks(const std::string& name, int sm, int num_sms) {
 py::list list_candidates(int64_t m, int64_t n, int64_t k, const MatrixTuple& a, const MatrixTuple& b, const MatrixTuple& c,
                          const MatrixTuple& d, float alpha, float beta, bool tf32, int sm, int num_sms, int64_t smem_per_block,
                          double fp32_tflops, double mma_sync_tflops, double wgmma_tflops, double dram_gb_per_s) {
-  const GemmDesc desc{1, m, n, k, matrix(a), matrix(b), matrix(c), matrix(d), tf32 ? Precision::tf32 : Precision::ieee,
-                      {alpha, beta, {}}};
+  const GemmDesc desc{
+      1, m, n, k, matrix(a), matrix(b), matrix(c), matrix(d), tf32 ? Precision::tf32 : Precision::ieee, {alpha, beta, {}}};
   const PlanKey key = key_of(canonical(desc));
   const DeviceSpec device{0, smem_per_block, {"", sm, num_sms, fp32_tflops, mma_sync_tflops, wgmma_tflops, dram_gb_per_s}};
   const Candidate pick = plan(key, device);
@@ -110,10 +110,10 @@ PYBIND11_MODULE(_C, module) {
 #undef TC_ADD_MESSAGE
   module.attr("messages") = messages;
   module.def("gpu_peaks", &gpu_peaks, py::arg("name"), py::arg("sm"), py::arg("num_sms"));
-  module.def("candidates", &list_candidates, py::kw_only(), py::arg("m"), py::arg("n"), py::arg("k"), py::arg("a"), py::arg("b"),
-             py::arg("c"), py::arg("d"), py::arg("alpha"), py::arg("beta"), py::arg("tf32"), py::arg("sm"), py::arg("num_sms"),
-             py::arg("smem_per_block"), py::arg("fp32_tflops"), py::arg("mma_sync_tflops"), py::arg("wgmma_tflops"),
-             py::arg("dram_gb_per_s"));
+  module.def("candidates", &list_candidates, py::kw_only(), py::arg("m"), py::arg("n"), py::arg("k"), py::arg("a"),
+             py::arg("b"), py::arg("c"), py::arg("d"), py::arg("alpha"), py::arg("beta"), py::arg("tf32"), py::arg("sm"),
+             py::arg("num_sms"), py::arg("smem_per_block"), py::arg("fp32_tflops"), py::arg("mma_sync_tflops"),
+             py::arg("wgmma_tflops"), py::arg("dram_gb_per_s"));
   module.def("overlap", [](const MatrixTuple& x, int64_t x_rows, int64_t x_cols, const MatrixTuple& y, int64_t y_rows,
                            int64_t y_cols) { return overlap(matrix(x), x_rows, x_cols, matrix(y), y_rows, y_cols); });
   module.def("overlaps_itself",

@@ -1,57 +1,55 @@
-// Every error text of the ops, once. The compiled checks use them, and Python's fakes through _C.messages (registration/fake.py).
+// Every error text of the ops, once, for the compiled checks and, through _C.messages, for Python's (registration/fake.py).
 // {} stands for a value. Where torch.addmm has words for an error, these are they.
 #pragma once
 
-#define TC_MESSAGES(X)                                                                                                       \
-  X(not_a_tensor, "tc::addmm: {} must be a tensor, but got None. Only self may be None, for the product without an addend.") \
-  X(not_strided, "tc::addmm takes strided tensors, but {} has layout {}. Pass {}.to_dense().")                               \
-  X(not_on_cpu_or_cuda, "tc::addmm runs on CPU and CUDA tensors, but {} is on {}. Move it, or use torch.addmm.")             \
-  X(not_a_matrix, "{} must be a matrix, got {}-D tensor")                                                                    \
-  X(inner_sizes_differ, "mat1 and mat2 shapes cannot be multiplied ({}x{} and {}x{})")                                       \
-  X(devices_differ,                                                                                                          \
-    "Expected all tensors to be on the same device, but got {} is on {}, different from other tensors on {}")                \
-  X(self_dtype_differs, "self and mat2 must have the same dtype, but got {} and {}")                                         \
-  X(mat_dtypes_differ, "mat1 and mat2 must have the same dtype, but got {} and {}")                                          \
-  X(dtype_unsupported, "tc::addmm supports float16, bfloat16 and float32 tensors, but {} has dtype {}")                      \
-  X(out_dtype_unsupported,                                                                                                   \
-    "out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs, but got {} for {} inputs")                      \
-  X(expand_rank,                                                                                                             \
-    "expand({}, size=[{}, {}]): the number of sizes provided (2) must be greater or equal to the number of dimensions in "   \
-    "the tensor ({})")                                                                                                       \
-  X(expand_size,                                                                                                             \
-    "The expanded size of the tensor ({}) must match the existing size ({}) at non-singleton dimension {}.  "                \
-    "Target sizes: [{}, {}].  Tensor sizes: {}")                                                                             \
-  X(forward_only,                                                                                                            \
-    "tc::addmm is forward-only, but {} requires grad and grad mode is on, so its gradient would be lost. Call it under "     \
-    "torch.no_grad() or torch.inference_mode(), or pass {}.detach(); to train, use torch.addmm.")                            \
-  X(activation_unknown, "tc::addmm: activation must be one of {}, but got '{}'")                                             \
-  X(precision_unknown,                                                                                                       \
-    "tc::addmm: precision must be 'ieee' (float32 products in float32) or 'tf32' (float32 operands rounded to TF32), but "   \
-    "got '{}'")                                                                                                              \
-  X(batch_invariant_missing,                                                                                                 \
-    "tc::addmm: got batch_invariant=True, but batch-invariant results do not exist yet; only False is accepted. Leave "      \
-    "batch_invariant out.")                                                                                                  \
-  X(kernel_on_cpu,                                                                                                           \
-    "tc::addmm_out: kernel_name '{}' runs on CUDA tensors, but got tensors on the CPU. Move them, or leave kernel_name "     \
-    "out.")                                                                                                                  \
-  X(out_dtype_differs, "Expected out tensor to have dtype {}, but got {} instead")                                           \
-  X(out_device_differs,                                                                                                      \
-    "Expected out tensor to be on the same device, but got out is on {}, different from other tensors on {}")                \
-  X(out_requires_grad,                                                                                                       \
-    "addmm(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires "  \
-    "grad.")                                                                                                                 \
-  X(out_shares_storage,                                                                                                      \
-    "tc::addmm_out: out of shape {} shares its storage with {}, so it cannot be resized to [{}, {}]. Pass an out of that "   \
-    "shape, or one with its own storage.")                                                                                   \
-  X(out_shape_when_traced, "tc::addmm_out: a traced graph cannot resize out, so out needs shape {}, but got {}")             \
-  X(out_overlaps_itself,                                                                                                     \
-    "unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please "      \
-    "clone() the tensor before performing the operation.")                                                                   \
-  X(out_overlaps_input,                                                                                                      \
-    "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. " \
-    "Please clone() the tensor before performing the operation.")                                                            \
-  X(no_cuda_kernels,                                                                                                         \
-    "tc::addmm: this build of torch_addmm_tc has no CUDA kernels, because no nvcc was found or torch was a CPU-only build "  \
+#define TC_MESSAGES(X)                                                                                                         \
+  X(not_a_tensor, "tc::addmm: {} must be a tensor, but got None. Only self may be None, for the product without an addend.")   \
+  X(not_strided, "tc::addmm takes strided tensors, but {} has layout {}. Pass {}.to_dense().")                                 \
+  X(not_on_cpu_or_cuda, "tc::addmm runs on CPU and CUDA tensors, but {} is on {}. Move it, or use torch.addmm.")               \
+  X(not_a_matrix, "{} must be a matrix, got {}-D tensor")                                                                      \
+  X(inner_sizes_differ, "mat1 and mat2 shapes cannot be multiplied ({}x{} and {}x{})")                                         \
+  X(devices_differ, "Expected all tensors to be on the same device, but got {} is on {}, different from other tensors on {}")  \
+  X(self_dtype_differs, "self and mat2 must have the same dtype, but got {} and {}")                                           \
+  X(mat_dtypes_differ, "mat1 and mat2 must have the same dtype, but got {} and {}")                                            \
+  X(dtype_unsupported, "tc::addmm supports float16, bfloat16 and float32 tensors, but {} has dtype {}")                        \
+  X(out_dtype_unsupported, "out_dtype must be the same as input dtype or fp32 for fp16/bf16 inputs, but got {} for {} inputs") \
+  X(expand_rank,                                                                                                               \
+    "expand({}, size=[{}, {}]): the number of sizes provided (2) must be greater or equal to the number of dimensions in "     \
+    "the tensor ({})")                                                                                                         \
+  X(expand_size,                                                                                                               \
+    "The expanded size of the tensor ({}) must match the existing size ({}) at non-singleton dimension {}.  "                  \
+    "Target sizes: [{}, {}].  Tensor sizes: {}")                                                                               \
+  X(forward_only,                                                                                                              \
+    "tc::addmm is forward-only, but {} requires grad and grad mode is on, so its gradient would be lost. Call it under "       \
+    "torch.no_grad() or torch.inference_mode(), or pass {}.detach(); to train, use torch.addmm.")                              \
+  X(activation_unknown, "tc::addmm: activation must be one of {}, but got '{}'")                                               \
+  X(precision_unknown,                                                                                                         \
+    "tc::addmm: precision must be 'ieee' (float32 products in float32) or 'tf32' (float32 operands rounded to TF32), but "     \
+    "got '{}'")                                                                                                                \
+  X(batch_invariant_missing,                                                                                                   \
+    "tc::addmm: got batch_invariant=True, but batch-invariant results do not exist yet; only False is accepted. Leave "        \
+    "batch_invariant out.")                                                                                                    \
+  X(kernel_on_cpu,                                                                                                             \
+    "tc::addmm_out: kernel_name '{}' runs on CUDA tensors, but got tensors on the CPU. Move them, or leave kernel_name "       \
+    "out.")                                                                                                                    \
+  X(out_dtype_differs, "Expected out tensor to have dtype {}, but got {} instead")                                             \
+  X(out_device_differs,                                                                                                        \
+    "Expected out tensor to be on the same device, but got out is on {}, different from other tensors on {}")                  \
+  X(out_requires_grad,                                                                                                         \
+    "addmm(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires "    \
+    "grad.")                                                                                                                   \
+  X(out_shares_storage,                                                                                                        \
+    "tc::addmm_out: out of shape {} shares its storage with {}, so it cannot be resized to [{}, {}]. Pass an out of that "     \
+    "shape, or one with its own storage.")                                                                                     \
+  X(out_shape_when_traced, "tc::addmm_out: a traced graph cannot resize out, so out needs shape {}, but got {}")               \
+  X(out_overlaps_itself,                                                                                                       \
+    "unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please "        \
+    "clone() the tensor before performing the operation.")                                                                     \
+  X(out_overlaps_input,                                                                                                        \
+    "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. "   \
+    "Please clone() the tensor before performing the operation.")                                                              \
+  X(no_cuda_kernels,                                                                                                           \
+    "tc::addmm: this build of torch_addmm_tc has no CUDA kernels, because no nvcc was found or torch was a CPU-only build "    \
     "when it was installed. Install a CUDA build of torch and nvcc, then reinstall torch_addmm_tc.")
 
 namespace tc::message {

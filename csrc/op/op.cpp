@@ -5,6 +5,9 @@
 
 #include <torch/csrc/stable/library.h>
 
+#include <initializer_list>
+#include <utility>
+
 namespace tc {
 namespace {
 
@@ -30,7 +33,19 @@ void run(const TensorMeta& mat1, const TensorMeta& mat2, const GemmDesc& given, 
   }
 }
 
+// What a kernel is registered for. A call with a sparse, mkldnn or quantized tensor, or one on another device, arrives at the
+// kernel for `any`. It refuses the first tensor that is not strided, or not on the CPU or CUDA. Dtypes are checked afterwards.
+enum class Backend { cpu_or_cuda, any };
+
+template <Backend backend>
+void check_backend_of(std::initializer_list<std::pair<const char*, const OwnedTensor*>> tensors) {
+  if (backend == Backend::any)
+    for (const auto& [name, tensor] : tensors)
+      if (tensor->get()) check_backend(name, tensor->get());
+}
+
 // Kernels take their arguments off the stack, in the schema's order, and own them.
+template <Backend backend>
 void addmm(StableIValue* stack, uint64_t, uint64_t) {
   const OwnedTensor owned_self = take_optional_tensor(stack[0]), owned_mat1(stack[1]), owned_mat2(stack[2]);
   const double beta = abi::to<double>(stack[3]), alpha = abi::to<double>(stack[4]);
@@ -38,6 +53,7 @@ void addmm(StableIValue* stack, uint64_t, uint64_t) {
   const std::optional<StableIValue> out_dtype = take_optional(stack[6]);
   const OwnedString precision(stack[7]);
   const Options options{beta, alpha, activation.view(), precision.view(), abi::to<bool>(stack[8])};
+  check_backend_of<backend>({{"self", &owned_self}, {"mat1", &owned_mat1}, {"mat2", &owned_mat2}});
 
   const std::optional<TensorMeta> self = optional_meta("self", owned_self);
   const TensorMeta mat1("mat1", owned_mat1.get()), mat2("mat2", owned_mat2.get());
@@ -49,6 +65,7 @@ void addmm(StableIValue* stack, uint64_t, uint64_t) {
   stack[0] = abi::from(out.release());
 }
 
+template <Backend backend>
 void addmm_out(StableIValue* stack, uint64_t, uint64_t) {
   const OwnedTensor owned_self = take_optional_tensor(stack[0]), owned_mat1(stack[1]), owned_mat2(stack[2]);
   const double beta = abi::to<double>(stack[3]), alpha = abi::to<double>(stack[4]);
@@ -56,6 +73,7 @@ void addmm_out(StableIValue* stack, uint64_t, uint64_t) {
   const OwnedString kernel(stack[8]);
   const OwnedTensor owned_out(stack[9]);
   const Options options{beta, alpha, activation.view(), precision.view(), abi::to<bool>(stack[7])};
+  check_backend_of<backend>({{"self", &owned_self}, {"mat1", &owned_mat1}, {"mat2", &owned_mat2}, {"out", &owned_out}});
 
   const std::optional<TensorMeta> self = optional_meta("self", owned_self);
   const TensorMeta mat1("mat1", owned_mat1.get()), mat2("mat2", owned_mat2.get()), out("out", owned_out.get());
@@ -76,28 +94,14 @@ void addmm_out(StableIValue* stack, uint64_t, uint64_t) {
   run(mat1, mat2, p, kernel.view());
 }
 
-// For every backend but the CPU and CUDA (sparse, mkldnn and quantized tensors, other devices): the first tensor that does not
-// belong gets a sentence. A tensor that passes has a dtype of its own kind, which the kernels themselves refuse.
-template <auto kernel, int kOut>
-void refuse_backend(StableIValue* stack, uint64_t num_arguments, uint64_t num_outputs) {
-  const auto* self = abi::to<StableIValue*>(stack[0]);
-  const std::pair<const char*, AtenTensorHandle> tensors[] = {
-      {"self", self ? abi::to<AtenTensorHandle>(*self) : nullptr},
-      {"mat1", abi::to<AtenTensorHandle>(stack[1])},
-      {"mat2", abi::to<AtenTensorHandle>(stack[2])},
-      {"out", kOut ? abi::to<AtenTensorHandle>(stack[kOut]) : nullptr}};
-  for (const auto& [name, tensor] : tensors)
-    if (tensor) check_backend(name, tensor);
-  kernel(stack, num_arguments, num_outputs);
-}
-
 }  // namespace
 
 #ifndef TC_WITH_CUDA
 void run_cuda(const GemmDesc&, int32_t, const std::string&) { fail(message::no_cuda_kernels, {}); }
 #endif
 
-STABLE_TORCH_LIBRARY(tc, library) {
+STABLE_TORCH_LIBRARY(tc, library)
+{
   library.def(
       "addmm(Tensor? self, Tensor mat1, Tensor mat2, *, float beta=1, float alpha=1, str activation=\"none\", "
       "ScalarType? out_dtype=None, str precision=\"ieee\", bool batch_invariant=False) -> Tensor");
@@ -108,16 +112,23 @@ STABLE_TORCH_LIBRARY(tc, library) {
       "str precision=\"ieee\", bool batch_invariant=False, str kernel_name=\"\", Tensor(a!) out) -> ()");
 }
 
+template <Backend backend>
 void implement(torch::stable::detail::StableLibrary& library) {
-  library.impl("addmm", &addmm);
-  library.impl("addmm_out", &addmm_out);
+  library.impl("addmm", &addmm<backend>);
+  library.impl("addmm_out", &addmm_out<backend>);
 }
 
-STABLE_TORCH_LIBRARY_IMPL(tc, CPU, library) { implement(library); }
-STABLE_TORCH_LIBRARY_IMPL(tc, CUDA, library) { implement(library); }
-STABLE_TORCH_LIBRARY_IMPL(tc, CompositeExplicitAutograd, library) {  // every other backend
-  library.impl("addmm", &refuse_backend<&addmm, 0>);
-  library.impl("addmm_out", &refuse_backend<&addmm_out, 9>);
+STABLE_TORCH_LIBRARY_IMPL(tc, CPU, library)
+{
+  implement<Backend::cpu_or_cuda>(library);
+}
+STABLE_TORCH_LIBRARY_IMPL(tc, CUDA, library)
+{
+  implement<Backend::cpu_or_cuda>(library);
+}
+STABLE_TORCH_LIBRARY_IMPL(tc, CompositeExplicitAutograd, library)
+{
+  implement<Backend::any>(library);
 }
 
 }  // namespace tc

@@ -13,8 +13,8 @@ using torch::stable::Tensor;
 
 // torch's numbers for these, asked for once: each is a call into libtorch.
 const int32_t kFloat16 = aoti_torch_dtype_float16(), kBFloat16 = aoti_torch_dtype_bfloat16(),
-              kFloat32 = aoti_torch_dtype_float32(), kCpu = aoti_torch_device_type_cpu(),
-              kCuda = aoti_torch_device_type_cuda(), kStrided = aoti_torch_layout_strided();
+              kFloat32 = aoti_torch_dtype_float32(), kCpu = aoti_torch_device_type_cpu(), kCuda = aoti_torch_device_type_cuda(),
+              kStrided = aoti_torch_layout_strided();
 
 AtenTensorHandle new_reference(AtenTensorHandle x) {
   AtenTensorHandle result;
@@ -161,8 +161,8 @@ bool autograd_would_record(AtenTensorHandle x) {
   return !abi::to<bool>(stack[0]);
 }
 
-// The stable ABI tells of no tensor which storage it has. aten::is_set_to compares storages, and shapes and offsets beside: it is
-// asked about two empty views, each at its storage's beginning.
+// The stable ABI has no accessor for storages. aten::is_set_to compares storages, shapes and offsets. It is asked about two
+// empty views, each at the beginning of its storage.
 bool same_storage(const TensorMeta& x, const TensorMeta& y) {
   const auto empty_view = [](const TensorMeta& of) {
     std::array<StableIValue, 4> stack{abi::from(new_reference(of.handle)), abi::from(std::vector<int64_t>{0}),

@@ -1,4 +1,4 @@
-// Tensors and strings as they cross the stable ABI, and a tensor's metadata, read once. Much of an eager call's host time is spent
+// Tensors and strings as they cross the stable ABI, and a tensor's metadata, read once. Much of an eager call's host time goes
 // here. Handles are used as they come, because torch::stable::Tensor and std::string allocate memory for each argument.
 #pragma once
 
@@ -106,13 +106,13 @@ struct TensorMeta {
   }
   bool is_cpu() const;
   bool is_cuda() const;
-  std::string device() const;          // "cuda:0"
+  std::string device() const;  // "cuda:0"
   void* data() const { return address(handle); }
   torch::stable::Tensor tensor() const;  // a new reference to the tensor
 };
 
-// Throws where `x` is None, its layout is not strided or its device is neither the CPU nor CUDA. The kernels of the CPU and CUDA
-// need not ask: the dispatcher sends calls with such tensors to refuse_backend (op.cpp).
+// Throws where `x` is None, is not strided or is neither on the CPU nor on a CUDA device. The kernels for the CPU and CUDA
+// need not ask, because the dispatcher sends calls with such tensors to another kernel (Backend::any in op.cpp).
 void check_backend(const char* name, AtenTensorHandle x);
 
 DType dtype_of(const TensorMeta& x);

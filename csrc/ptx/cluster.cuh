@@ -23,9 +23,11 @@ __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.w
 // Loads 16 bytes from the shared memory of block `rank`. `smem` is the address of the same data in this block.
 __device__ __forceinline__ float4 load_from_cluster(uint32_t smem, int rank) {
   float4 x;
-  asm volatile("{\n .reg .b32 there;\n mapa.shared::cluster.u32 there, %4, %5;\n"
-               " ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n}"
-               : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(smem), "r"(rank));
+  asm volatile(
+      "{\n .reg .b32 there;\n mapa.shared::cluster.u32 there, %4, %5;\n"
+      " ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n}"
+      : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+      : "r"(smem), "r"(rank));
   return x;
 }
 

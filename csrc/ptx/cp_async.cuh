@@ -21,8 +21,9 @@ __device__ __forceinline__ void st_shared_16(uint32_t smem_dst, uint4 x) {
 
 // Copies 16 bytes if `wanted`. Otherwise shared memory keeps what it holds.
 __device__ __forceinline__ void cp_async_16_if(bool wanted, uint32_t smem_dst, const void* gmem_src) {
-  asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %0, 0;\n @p cp.async.cg.shared.global [%1], [%2], 16;\n}"
-               ::"r"(int(wanted)), "r"(smem_dst), "l"(gmem_src) : "memory");
+  asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %0, 0;\n @p cp.async.cg.shared.global [%1], [%2], 16;\n}" ::"r"(int(wanted)),
+               "r"(smem_dst), "l"(gmem_src)
+               : "memory");
 }
 
 // Closes a group of this thread's copies since the last commit. A group may be empty.

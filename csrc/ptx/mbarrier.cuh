@@ -21,12 +21,15 @@ __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
 __device__ __forceinline__ bool mbarrier_test(uint32_t barrier, uint32_t parity) {
   uint32_t done;
   asm volatile("{\n .reg .pred p;\n mbarrier.try_wait.parity.shared.b64 p, [%1], %2;\n selp.u32 %0, 1, 0, p;\n}"
-               : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+               : "=r"(done)
+               : "r"(barrier), "r"(parity)
+               : "memory");
   return done;
 }
 
 __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, uint32_t parity) {
-  while (!mbarrier_test(barrier, parity)) {}
+  while (!mbarrier_test(barrier, parity)) {
+  }
 }
 
 // Arrives, and makes the phase wait until TMA has written `bytes` bytes as well.

@@ -15,14 +15,18 @@ __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap& map) {
 // Copies the box at (x, y) to shared memory. x and y count elements, x along the map's innermost dimension. `barrier` counts
 // the bytes that arrive.
 __device__ __forceinline__ void tma_load(uint32_t smem, const CUtensorMap& map, uint32_t barrier, int x, int y) {
-  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
-               ::"r"(smem), "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(0) : "memory");
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(
+          smem),
+      "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(0)
+      : "memory");
 }
 
 // Copies a box to global memory, except the elements outside the matrix. The copy joins this thread's next bulk group.
 __device__ __forceinline__ void tma_store(const CUtensorMap& map, uint32_t smem, int x, int y, int z) {
-  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];"
-               ::"l"(&map), "r"(smem), "r"(x), "r"(y), "r"(z) : "memory");
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(&map), "r"(smem),
+               "r"(x), "r"(y), "r"(z)
+               : "memory");
 }
 __device__ __forceinline__ void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 

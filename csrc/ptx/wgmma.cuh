@@ -46,32 +46,38 @@ constexpr uint64_t kNextK = (K_CONTIGUOUS ? 32 : 16 * 128) >> 4;
 #define TC_F8(i) \
   "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define TC_F32(i) TC_F8(i), TC_F8(i + 8), TC_F8(i + 16), TC_F8(i + 24)
-#define TC_R32 \
+#define TC_R32                                                           \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
   ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define TC_R64 TC_R32 \
+#define TC_R64                                                                       \
+  TC_R32                                                                             \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
   ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define TC_R96 TC_R64 \
+#define TC_R96                                                                       \
+  TC_R64                                                                             \
   ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79" \
   ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define TC_R128 TC_R96 \
+#define TC_R128                                                                                  \
+  TC_R96                                                                                         \
   ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
   ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 // A, B, P, TA and TB are the numbers of the asm operands that follow the accumulators.
-#define TC_WGMMA_TEXT(SHAPE, TYPES, REGS, A, B, P, FLAGS)                                                            \
+#define TC_WGMMA_TEXT(SHAPE, TYPES, REGS, A, B, P, FLAGS)                                                                  \
   "{\n .reg .pred p;\n setp.ne.b32 p, %" #P ", 0;\n wgmma.mma_async.sync.aligned." SHAPE ".f32." TYPES " {" REGS "}, %" #A \
   ", %" #B ", p, 1, 1" FLAGS ";\n}"
-#define TC_WGMMA(WIDTH, REGS, A, B, P, TA, TB, ...)                                                                  \
-  if constexpr (N == WIDTH && std::is_same_v<T, __half>)                                                             \
-    asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k16", "f16.f16", REGS, A, B, P, ", %" #TA ", %" #TB)                     \
-                 : __VA_ARGS__ : "l"(a), "l"(b), "r"(int(accumulate)), "n"(!A_K_CONTIGUOUS), "n"(!B_K_CONTIGUOUS));  \
-  else if constexpr (N == WIDTH && std::is_same_v<T, __nv_bfloat16>)                                                 \
-    asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k16", "bf16.bf16", REGS, A, B, P, ", %" #TA ", %" #TB)                   \
-                 : __VA_ARGS__ : "l"(a), "l"(b), "r"(int(accumulate)), "n"(!A_K_CONTIGUOUS), "n"(!B_K_CONTIGUOUS));  \
-  else if constexpr (N == WIDTH && std::is_same_v<T, Tf32>)                                                          \
-    asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k8", "tf32.tf32", REGS, A, B, P, "")                                     \
-                 : __VA_ARGS__ : "l"(a), "l"(b), "r"(int(accumulate)))
+#define TC_WGMMA(WIDTH, REGS, A, B, P, TA, TB, ...)                                                   \
+  if constexpr (N == WIDTH && std::is_same_v<T, __half>)                                              \
+    asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k16", "f16.f16", REGS, A, B, P, ", %" #TA ", %" #TB)    \
+                 : __VA_ARGS__                                                                        \
+                 : "l"(a), "l"(b), "r"(int(accumulate)), "n"(!A_K_CONTIGUOUS), "n"(!B_K_CONTIGUOUS)); \
+  else if constexpr (N == WIDTH && std::is_same_v<T, __nv_bfloat16>)                                  \
+    asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k16", "bf16.bf16", REGS, A, B, P, ", %" #TA ", %" #TB)  \
+                 : __VA_ARGS__                                                                        \
+                 : "l"(a), "l"(b), "r"(int(accumulate)), "n"(!A_K_CONTIGUOUS), "n"(!B_K_CONTIGUOUS)); \
+  else if constexpr (N == WIDTH && std::is_same_v<T, Tf32>)                                           \
+  asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k8", "tf32.tf32", REGS, A, B, P, "")                      \
+               : __VA_ARGS__                                                                          \
+               : "l"(a), "l"(b), "r"(int(accumulate)))
 
 // D (64, N) += A (64, K) B (K, N) in fp32, or D = A B if `accumulate` is false. K is 32 bytes deep: 16 elements of a 16-bit
 // type or 8 TF32 values. TF32 operands must be contiguous along K. wgmma truncates fp32 to TF32. Lane l of warp w of the

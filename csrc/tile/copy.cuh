@@ -139,8 +139,7 @@ __device__ __forceinline__ void copy_tile(T* smem, const T* gmem, int64_t leadin
 // Copies a tile by cp.async. The copy is complete once the caller has waited for its group. cp.async cannot read misaligned
 // operands: they go through registers and are stored before this function returns.
 template <int ROWS, int COLS, int PITCH, int THREADS, typename T>
-__device__ __forceinline__ void copy_tile_async(T* smem, const T* gmem, int64_t leading, int rows, int cols,
-                                                bool aligned) {
+__device__ __forceinline__ void copy_tile_async(T* smem, const T* gmem, int64_t leading, int rows, int cols, bool aligned) {
   using Copy = ThreadCopy<ROWS, COLS, THREADS, T>;
   const Copy copy(threadIdx.x);
   const T* source = gmem + copy.row * leading + copy.col;
@@ -172,8 +171,8 @@ __device__ __forceinline__ void prefetch_lines(const void* first, int64_t pitch,
   constexpr int CACHE_LINE = 128;  // bytes
   const int per_row = int((bytes + CACHE_LINE - 1) / CACHE_LINE);
   for (int i = thread; i < rows * per_row; i += threads)
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(first) + i / per_row * pitch +
-                                                  i % per_row * CACHE_LINE));
+    asm volatile(
+        "prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(first) + i / per_row * pitch + i % per_row * CACHE_LINE));
 }
 
 }  // namespace tc

@@ -12,7 +12,7 @@ struct GmemOperand {
   const void* data;  // (outer, K), contiguous along either
   int64_t leading;   // the leading dimension, in elements
   int64_t outer, k;
-  bool aligned;      // every contiguous row or column starts at a 16-byte boundary
+  bool aligned;  // every contiguous row or column starts at a 16-byte boundary
 };
 
 // The tile keeps the operand's order in memory: (MN, PITCH) if K is contiguous, (BLK_K, PITCH) otherwise.
@@ -42,7 +42,7 @@ struct PaddedTile {
   // Copies the tile at (outer0, k0) to shared memory.
   static __device__ void fill(T* smem, const GmemOperand& x, int64_t outer0, int64_t k0, int thread = threadIdx.x) {
     copy_tile<ROWS, COLS, PITCH, THREADS>(smem, at(x, outer0, k0), x.leading, rows_left(x, outer0, k0),
-                                             cols_left(x, outer0, k0), x.aligned, thread);
+                                          cols_left(x, outer0, k0), x.aligned, thread);
   }
   // Loads the tile into registers. Registers::store() writes it to shared memory later.
   static __device__ void fetch(Registers& registers, const GmemOperand& x, int64_t outer0, int64_t k0) {
@@ -51,7 +51,7 @@ struct PaddedTile {
   // Copies the tile by cp.async (copy_tile_async).
   static __device__ void fill_async(T* smem, const GmemOperand& x, int64_t outer0, int64_t k0) {
     copy_tile_async<ROWS, COLS, PITCH, THREADS>(smem, at(x, outer0, k0), x.leading, rows_left(x, outer0, k0),
-                                                   cols_left(x, outer0, k0), x.aligned);
+                                                cols_left(x, outer0, k0), x.aligned);
   }
 
   // The first element of the fragment at (outer, k). The fragment's rows lie PITCH elements apart.

@@ -37,8 +37,11 @@ struct Raster {
 
   Raster(const Launch& call, int most_rows)
       : tiles_m(int((call.desc.m + call.config.tile_m - 1) / call.config.tile_m)),
-        tiles_n(int((call.desc.n + call.config.tile_n - 1) / call.config.tile_n)), size(tiles_m * tiles_n),
-        group(std::max(1, std::min(most_rows, tiles_m))), of_group(std::max(1, group * tiles_n)), rows(group),
+        tiles_n(int((call.desc.n + call.config.tile_n - 1) / call.config.tile_n)),
+        size(tiles_m * tiles_n),
+        group(std::max(1, std::min(most_rows, tiles_m))),
+        of_group(std::max(1, group * tiles_n)),
+        rows(group),
         last_rows(tiles_m % group ? tiles_m % group : group) {}
 
   __device__ TileIndex operator[](int tile) const {
@@ -62,8 +65,11 @@ struct Schedule {
   Divisor tiles;
 
   Schedule(const Launch& call, int tile_k)
-      : raster(call, rows_at_once(call)), k_tiles(int((call.desc.k + tile_k - 1) / tile_k)),
-        per_slice((k_tiles + call.k_slices - 1) / call.k_slices), size(raster.size * call.k_slices), tiles(std::max(1, raster.size)) {}
+      : raster(call, rows_at_once(call)),
+        k_tiles(int((call.desc.k + tile_k - 1) / tile_k)),
+        per_slice((k_tiles + call.k_slices - 1) / call.k_slices),
+        size(raster.size * call.k_slices),
+        tiles(std::max(1, raster.size)) {}
 
   // The tiles that the GPU holds at once should span about as many rows as columns: the GPU then reads the least.
   static int rows_at_once(const Launch& call) {

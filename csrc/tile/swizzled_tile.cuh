@@ -19,7 +19,7 @@ struct SwizzledTile {
   static_assert(THREADS % PER_ROW == 0 && ROWS % STEP == 0 && STEP % 8 == 0, "all vectors of a thread share one swizzle");
   static_assert(K_CONTIGUOUS || sizeof(T) == 2, "ldmatrix.trans transposes 16-bit elements only");
 
-  const T* next;   // the next vector that this thread copies
+  const T* next;  // the next vector that this thread copies
   int64_t leading;
   int outer_left;  // rows of A or columns of B from the tile's first to the matrix's edge
 
@@ -29,13 +29,13 @@ struct SwizzledTile {
 
   __device__ SwizzledTile(const MatrixView& x, int64_t leading, int64_t outer0, int64_t outer, int64_t k0)
       : leading(leading), outer_left(int(min(int64_t(MN), outer - outer0))) {
-    next = static_cast<const T*>(x.data) + (K_CONTIGUOUS ? (outer0 + row()) * leading + k0 + col()
-                                                         : (k0 + row()) * leading + outer0 + col());
+    next = static_cast<const T*>(x.data) +
+           (K_CONTIGUOUS ? (outer0 + row()) * leading + k0 + col() : (k0 + row()) * leading + outer0 + col());
   }
 
   // Prefetches (MN, k) elements of the operand into L2, from (outer0, k0) on. This block takes part `part` of `parts`.
-  static __device__ void prefetch(const MatrixView& x, int64_t leading, int64_t outer0, int64_t outer, int64_t k0,
-                                  int64_t k, int part, int parts) {
+  static __device__ void prefetch(const MatrixView& x, int64_t leading, int64_t outer0, int64_t outer, int64_t k0, int64_t k,
+                                  int part, int parts) {
     const int64_t width = min(int64_t(MN), outer - outer0);
     const T* const first = static_cast<const T*>(x.data) + (K_CONTIGUOUS ? outer0 * leading + k0 : k0 * leading + outer0);
     prefetch_lines(first, leading * sizeof(T), int(K_CONTIGUOUS ? width : k), (K_CONTIGUOUS ? k : width) * sizeof(T),

@@ -37,9 +37,9 @@ inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t
     }
     __builtin_unreachable();
   };
-  const CUresult result = encode(&map, type_of(), 3, data, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                 CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result =
+      encode(&map, type_of(), 3, data, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return status_of(result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue, "cuTensorMapEncodeTiled");
 }
 
@@ -65,7 +65,8 @@ struct TmaDescriptors {
   int outer;
 };
 
-inline Status make_tma_descriptors(TmaDescriptors& map, const MatrixView& x, int64_t outer, int64_t k, bool k_contiguous, int tile_outer) {
+inline Status make_tma_descriptors(TmaDescriptors& map, const MatrixView& x, int64_t outer, int64_t k, bool k_contiguous,
+                                   int tile_outer) {
   map.outer = int(outer);
   if (k == 0) return {};
   const auto make = [&](CUtensorMap& to, int rows) { return make_box_map(to, x, outer, k, k_contiguous, rows); };
@@ -78,7 +79,8 @@ struct TmaOperands {
   TmaDescriptors a, b;
 };
 
-inline Status make_tma_operands(TmaOperands& operands, const GemmDesc& p, const Config& tile, bool a_k_contiguous, bool b_k_contiguous) {
+inline Status make_tma_operands(TmaOperands& operands, const GemmDesc& p, const Config& tile, bool a_k_contiguous,
+                                bool b_k_contiguous) {
   const Status a = make_tma_descriptors(operands.a, p.a, p.m, p.k, a_k_contiguous, tile.tile_m);
   return a.ok() ? make_tma_descriptors(operands.b, transpose(p.b), p.n, p.k, b_k_contiguous, tile.tile_n) : a;
 }
@@ -103,7 +105,7 @@ __device__ __forceinline__ uint32_t box_offset(int row, int vector) { return row
 template <int TILE, bool K_CONTIGUOUS>
 struct TmaOperandTile {
   const TmaDescriptors& map;
-  const int outer;  // the tile's first row of A or column of B
+  const int outer;                                                                // the tile's first row of A or column of B
   const int lines = rows_inside(TILE, map.outer - outer, K_CONTIGUOUS ? 8 : 64);  // 128-byte rows that TMA loads per K tile
 
   __device__ __forceinline__ void load(uint32_t smem, uint32_t barrier, int k0) const {

@@ -64,8 +64,7 @@ struct WarpTile {
     for (int k = 0; k < BLK_K; k += F::K) {
       typename F::A a[FRAGS_M];
 #pragma unroll
-      for (int i = 0; i < FRAGS_M; ++i)
-        load_fragment<MATH>(a[i], ATile::fragment(smem_a, warp_m + i * kFrag, k), ATile::PITCH);
+      for (int i = 0; i < FRAGS_M; ++i) load_fragment<MATH>(a[i], ATile::fragment(smem_a, warp_m + i * kFrag, k), ATile::PITCH);
 #pragma unroll
       for (int j = 0; j < FRAGS_N; ++j) {
         typename F::B b;

@@ -31,22 +31,22 @@ def run(options, parser) -> int:
         except (OSError, ValueError) as error:  # no such folder, or no such format
             parser.error(f"--png: {error}")
     print(f"{options.name}: {about}")
-    print("Maps: the bank group, four banks, of each 16-byte chunk. Tables: cycles per phase, 1 being conflict-free.")
+    print("Maps: the bank group, four banks, of each 16-byte vector. Tables: cycles per phase, 1 being conflict-free.")
     for layout in layouts:
         print(f"\n{layout.name}\n{bank_map(layout)}\n\n{access_table(layout)}")
     return 0
 
 
-def lines_shown(layout: Layout) -> int:
-    """Enough lines to see the pattern: 8, or 16 of those so short that several share the 128 bytes of all banks."""
-    return 8 if layout.chunks >= BANK_GROUPS else 16
+def rows_shown(layout: Layout) -> int:
+    """Return how many rows show the pattern: 8, or 16 where rows are so short that several share the 128 bytes of all banks."""
+    return 8 if layout.vectors >= BANK_GROUPS else 16
 
 
 def bank_map(layout: Layout) -> str:
-    """A row per line and a column per 16-byte chunk, holding the bank group (four banks) that the chunk lies in."""
-    rows = [("chunk", range(layout.chunks))]
-    rows += [(f"line {line}", [layout.group(line, c) for c in range(layout.chunks)]) for line in range(lines_shown(layout))]
-    return "\n".join(f"{label:<8}" + "".join(f"{x:3}" for x in row) for label, row in rows)
+    """Draw the tile in text: a cell for each 16-byte vector, with the bank group (four banks) that the vector lies in."""
+    table = [("vector", range(layout.vectors))]
+    table += [(f"row {row}", [layout.group(row, v) for v in range(layout.vectors)]) for row in range(rows_shown(layout))]
+    return "\n".join(f"{label:<8}" + "".join(f"{x:3}" for x in values) for label, values in table)
 
 
 def access_table(layout: Layout) -> str:
@@ -61,17 +61,17 @@ def draw(title: str, layouts, path: str):
     """The bank maps as an image. Raises ImportError without matplotlib, ValueError for an unknown format, OSError."""
     from matplotlib.figure import Figure
 
-    shape = [(lines_shown(x), x.chunks) for x in layouts]
-    height = sum(lines + 3 for lines, _ in shape) / 4
-    figure = Figure(figsize=(max(6, max(chunks for _, chunks in shape) / 3), height), layout="constrained")
-    figure.suptitle(f"{title}: bank group (four banks) of each 16-byte chunk")
-    panels = figure.subplots(len(layouts), squeeze=False, height_ratios=[lines for lines, _ in shape])[:, 0]
-    for panel, layout, (lines, chunks) in zip(panels, layouts, shape):
-        groups = [[layout.group(line, chunk) for chunk in range(chunks)] for line in range(lines)]
+    shape = [(rows_shown(x), x.vectors) for x in layouts]
+    height = sum(rows + 3 for rows, _ in shape) / 4
+    figure = Figure(figsize=(max(6, max(vectors for _, vectors in shape) / 3), height), layout="constrained")
+    figure.suptitle(f"{title}: bank group (four banks) of each 16-byte vector")
+    panels = figure.subplots(len(layouts), squeeze=False, height_ratios=[rows for rows, _ in shape])[:, 0]
+    for panel, layout, (rows, vectors) in zip(panels, layouts, shape):
+        groups = [[layout.group(row, vector) for vector in range(vectors)] for row in range(rows)]
         panel.imshow(groups, cmap="Set3", vmin=0, vmax=11, aspect="auto")
-        for line, row in enumerate(groups):
-            for chunk, group in enumerate(row):
-                panel.text(chunk, line, group, ha="center", va="center", fontsize=7)
-        panel.set(title=layout.name, xlabel="chunk", ylabel="line", xticks=range(chunks), yticks=range(lines))
+        for row, values in enumerate(groups):
+            for vector, group in enumerate(values):
+                panel.text(vector, row, group, ha="center", va="center", fontsize=7)
+        panel.set(title=layout.name, xlabel="vector", ylabel="row", xticks=range(vectors), yticks=range(rows))
         panel.tick_params(labelsize=6)
     figure.savefig(path, dpi=150)

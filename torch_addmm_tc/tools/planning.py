@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import torch
 
 from torch_addmm_tc import _C
+from torch_addmm_tc.ops import tf32_allowed
 from torch_addmm_tc.registration.fake import checked_shape
 from torch_addmm_tc.registration.table import OPS
-from torch_addmm_tc.ops import tf32_allowed
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Gpu:
         smem_per_block: shared memory that a block may have, in bytes.
         name: what the driver calls the GPU. It finds the peaks in csrc/gemm/device.cpp's table.
         smem_per_sm, threads_per_sm: how many blocks run at once follows from them. The defaults are sm_90's.
-        peaks: fp32_tflops, mma_sync_tflops, wgmma_tflops (dense, 16-bit operands on tensor cores) and dram_gb_per_s, in the data
-            sheet's terms. Default: the table's, or what a GPU of this generation and size would have.
+        peaks: fp32_tflops, mma_sync_tflops, wgmma_tflops (dense, 16-bit operands on tensor cores) and dram_gb_per_s, as a data
+            sheet states them. Default: the table's, or what a GPU of this generation and size would have.
     """
 
     sm: int
