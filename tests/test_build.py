@@ -57,7 +57,7 @@ else:
         "02_wmma_naive": [r"HMMA\.16816\.F32"],
         "03_wmma_block": [r"HMMA\.16816\.F32"],
         "04_wmma_double_buffer": [r"HMMA\.16816\.F32"],
-        "05_wmma_kstage": ["LDGSTS", r"HMMA\.(16816\.F32|1688\.F32\.TF32)"],
+        "05_wmma_kstage": ["LDGSTS", r"HMMA\.(16816\.F32|1684\.F32\.TF32)"],
         "06_mma_swizzle": ["LDGSTS", "LDSM", r"HMMA\.(16816\.F32|1688\.F32\.TF32)"],
         "07_wgmma_tma": ["HGMMA", "UTMALDG", "UTMASTG"],
         "08_mma_skinny": [r"LDG[\w.]*", r"HMMA\.16816\.F32"],

@@ -11,6 +11,11 @@
 #include "device_spec.h"
 #include "tensor.h"
 
+// A CPU-only torch lacks these. They are weak so that a wheel with kernels loads there too; no CUDA tensor exists to reach them.
+#pragma weak aoti_torch_get_current_cuda_stream
+#pragma weak aoti_torch_cuda_caching_allocator_raw_alloc
+#pragma weak aoti_torch_cuda_caching_allocator_raw_delete
+
 namespace tc {
 namespace {
 
