@@ -1,4 +1,5 @@
-// Ceilings, measured beside the kernels by bench/ceilings.py: mma.sync on registers alone, wgmma on shared memory alone, a copy.
+// Ceilings, measured beside the kernels by bench/ceilings.py: mma.sync on registers alone, wgmma on shared memory alone, a
+// copy.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -shared -Xcompiler=-fPIC -o ceilings.so bench/ceilings.cu
 #include <cuda_bf16.h>

@@ -31,8 +31,8 @@ struct Matmul {
 
 }  // namespace
 
-// D (M, N) = alpha A (M, K) B (K, N) + beta C, row-major but for B where `weight_major`. Types are cudaDataType; C has D's. `bias`:
-// C is a row instead, and alpha = beta = 1. Null where cuBLASLt has no algorithm; `count` is how many it offers.
+// D (M, N) = alpha A (M, K) B (K, N) + beta C, row-major but for B where `weight_major`. Types are cudaDataType; C has D's.
+// `bias`: C is a row instead, and alpha = beta = 1. Null where cuBLASLt has no algorithm; `count` is how many it offers.
 extern "C" void* create(int64_t m, int64_t n, int64_t k, int weight_major, int type, int d_type, int tf32, int bias,
                         uint64_t workspace_bytes, int wanted, int* count) {
   auto matmul = std::make_unique<Matmul>();

@@ -1,4 +1,5 @@
-// The ladder, as the planner sees it. Adding a rung: NN_name.h and NN_name.cu here, its entry below, its shards in setup.py.
+// The ladder, as the planner sees it. Adding a rung: NN_name.h and NN_name.cu here, its entry below, its configurations in
+// setup.py (CONFIGURATIONS).
 #include "../gemm/cost_model.h"
 #include "../gemm/feasibility.h"
 #include "01_simt.h"

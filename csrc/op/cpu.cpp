@@ -1,5 +1,5 @@
-// The op on the CPU, in three ways. ATen's addmm computes 16-bit operands where it is right and fast. ATen's mm and one pass over D
-// compute fp32. Everything else is converted to fp32 tile by tile.
+// The op on the CPU, in three ways. ATen's addmm computes 16-bit operands where it is right and fast. ATen's mm and one pass
+// over D compute fp32. Everything else is converted to fp32 tile by tile.
 #include "cpu.h"
 
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -49,8 +49,8 @@ void copy(const MatrixView& to, const MatrixView& from, int64_t rows, int64_t co
   require(aoti_torch_copy_(view(to, rows, cols).get(), view(from, rows, cols).get(), false), "aten::copy_");
 }
 
-// Memory for fp32 numbers, aligned as ATen aligns its own. A BLAS adds in an order that depends on the alignment, and results have to
-// repeat bitwise.
+// Memory for fp32 numbers, aligned as ATen aligns its own. A BLAS adds in an order that depends on the alignment, and results
+// have to repeat bitwise.
 class Scratch {
  public:
   explicit Scratch(int64_t count) {
@@ -76,8 +76,8 @@ int64_t round_up(int64_t x, int64_t unit) { return ceil_div(x, unit) * unit; }
 // Whether a BLAS can read x as it lies.
 bool blas_reads(const MatrixView& x) { return is_f32(x.dtype) && order_of(x) != Order::strided; }
 
-// Applies alpha, beta, C and the activation to `count` products in d, as epilogue/formula.cuh does on the GPU. c is null where there is
-// no C. The compiler makes vectors of loops of constant length.
+// Applies alpha, beta, C and the activation to `count` products in d, as epilogue/formula.cuh does on the GPU. c is null where
+// there is no C. The compiler makes vectors of loops of constant length.
 void finish(float* __restrict d, const float* __restrict c, const GemmDesc& p, int64_t count) {
   constexpr int kLanes = 16;
   const float alpha = p.epilogue.alpha, beta = p.epilogue.beta;
@@ -119,9 +119,9 @@ bool onednn_multiplies(DType t) {
   __builtin_unreachable();
 }
 
-// ATen's own loops over 16-bit elements are dot products. They need no conversion and are good where both operands are contiguous along
-// K, but they run at a quarter of sgemm's speed. Converting pays where an element takes part in 3 products (4x2304x768 in fp16: 0.50 ms
-// converted, 0.62 by ATen's loops).
+// ATen's own loops over 16-bit elements are dot products. They need no conversion and are good where both operands are
+// contiguous along K, but they run at a quarter of sgemm's speed. Converting pays where an element takes part in 3 products
+// (4x2304x768 in fp16: 0.50 ms converted, 0.62 by ATen's loops).
 bool too_few_products_to_convert(const GemmDesc& p) {
   return (p.a.col == 1 || p.k == 1) && (p.b.row == 1 || p.k == 1) && p.m * p.n < 3 * (p.m + p.n);
 }
@@ -141,9 +141,9 @@ void run_aten(const GemmDesc& p) {
 
 // ---- fp32 in place of D ----
 
-// Whether A, B and C are fp32, the rows of C and D are contiguous, and D's memory is free for the product. ATen's addmm would not do:
-// MKL multiplies an operand by alpha, which overflows at 3e38, and adds K in slices to beta * C, with a rounding for each. A C of 1e6
-// in a product of 1x2048x2048 gave 19 times the allowed error, and 0.3 times this way.
+// Whether A, B and C are fp32, the rows of C and D are contiguous, and D's memory is free for the product. ATen's addmm would
+// not do: MKL multiplies an operand by alpha, which overflows at 3e38, and adds K in slices to beta * C, with a rounding for
+// each. A C of 1e6 in a product of 1x2048x2048 gave 19 times the allowed error, and 0.3 times this way.
 bool suits_fp32(const GemmDesc& p) {
   const bool rows_of_c = !p.c.data || (is_f32(p.c.dtype) && (p.c.col == 1 || p.n == 1));
   return p.k > 0 && is_f32(p.a.dtype) && p.d.col == 1 && rows_of_c && !same_elements(p.c, p.d, p.m, p.n);
@@ -162,9 +162,10 @@ void run_fp32(const GemmDesc& p) {
 
 // ---- the rest by tiles, converted to fp32 ----
 
-// Each thread converts a panel of B's columns, which then stays in its cache, and makes the tiles of D in these columns. A panel holds at
-// most 2 MiB of fp32, but at least 64 columns, because copying shorter rows is slow. The number of panels divides among the threads.
-// Tiles have 128 rows; tiles of 256 were 3 % faster only where there are enough of them for all threads.
+// Each thread converts a panel of B's columns, which then stays in its cache, and makes the tiles of D in these columns. A
+// panel holds at most 2 MiB of fp32, but at least 64 columns, because copying shorter rows is slow. The number of panels
+// divides among the threads. Tiles have 128 rows; tiles of 256 were 3 % faster only where there are enough of them for all
+// threads.
 void run_tiles(const GemmDesc& p) {
   constexpr int64_t kPanel = 1 << 19, kLeastCols = 64, kUnit = 16, kRows = 128;
   const int64_t threads = torch::stable::get_num_threads();

@@ -11,7 +11,8 @@
 #include "device_spec.h"
 #include "tensor.h"
 
-// A CPU-only torch lacks these. They are weak so that a wheel with kernels loads there too; no CUDA tensor exists to reach them.
+// A CPU-only torch lacks these. They are weak so that a wheel with kernels loads there too; no CUDA tensor exists to reach
+// them.
 #pragma weak aoti_torch_get_current_cuda_stream
 #pragma weak aoti_torch_cuda_caching_allocator_raw_alloc
 #pragma weak aoti_torch_cuda_caching_allocator_raw_delete
@@ -49,7 +50,8 @@ Candidate choose(const PlanKey& key, const DeviceSpec& device, const std::string
   fail(message::no_kernel, {capability, reasons});
 }
 
-// The plans of this thread's last problems: planning takes microseconds, and a model asks for the same few problems again and again.
+// The plans of this thread's last problems: planning takes microseconds, and a model asks for the same few problems again and
+// again.
 const Candidate& plan_of(const PlanKey& key, const DeviceSpec& device) {
   struct Entry {
     PlanKey key;

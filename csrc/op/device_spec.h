@@ -9,8 +9,8 @@ namespace tc {
 // Reads the specification of a CUDA device, which is the current one.
 Status read_device_spec(int ordinal, DeviceSpec& spec);
 
-// The same without the table. Peaks follow the SMs' clock. The bandwidth is that of copies of 64 MB, which take about a millisecond on
-// a stream of their own, or the memory clock's where nothing can be measured.
+// The same without the table. Peaks follow the SMs' clock. The bandwidth is that of copies of 64 MB, which take about a
+// millisecond on a stream of their own, or the memory clock's where nothing can be measured.
 Status measure_device_spec(int ordinal, DeviceSpec& spec);
 
 }  // namespace tc

@@ -65,8 +65,8 @@ py::dict describe(const KnownGpu& gpu) {
                   "wgmma_tflops"_a = gpu.wgmma_tflops, "dram_gb_per_s"_a = gpu.dram_gb_per_s);
 }
 
-// The peaks of a GPU by the driver's name for it; where the table has none, those that its SMs would have at 1.7 GHz, with 20 GB/s of
-// bandwidth for each.
+// The peaks of a GPU by the driver's name for it; where the table has none, those that its SMs would have at 1.7 GHz, with 20
+// GB/s of bandwidth for each.
 py::dict gpu_peaks(const std::string& name, int sm, int num_sms) {
   const KnownGpu* known = find_gpu(name, sm, num_sms);
   return describe(known ? *known : derived_gpu(sm, num_sms, 1.7, 20.0 * num_sms));
