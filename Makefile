@@ -29,7 +29,7 @@ lint: EXTRAS = lint
 lint: install
 	$(BIN)ruff check
 	$(BIN)ruff format --check
-	$(BIN)clang-format --dry-run -Werror $$(find csrc bench -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
+	$(BIN)clang-format --dry-run -Werror $$(find csrc bench tests -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 
 wheel: export TORCH_CUDA_ARCH_LIST = 8.0+PTX;9.0a
 wheel: build
