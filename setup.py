@@ -49,7 +49,10 @@ HELPERS = ["00_workspace"]  # kernels without configurations
 
 EVERY_ARCHITECTURE = "8.0+PTX;9.0a"  # Ampere's code, PTX for later GPUs, Hopper's code
 OLDEST_ARCHITECTURE = (8, 0)
-OLDEST_TORCH = (2, 11)  # the stable ABI's version in csrc/op/backend.h
+OLDEST_TORCH = (2, 11)
+# LibTorch's stable ABI as of that torch. Newer headers then declare nothing that the oldest torch lacks.
+STABLE_ABI = f"-DTORCH_TARGET_VERSION={OLDEST_TORCH[0] << 56 | OLDEST_TORCH[1] << 48:#x}"
+WITHOUT_STABLE_ABI = {"csrc/op/introspect.cpp"}  # torch's own pybind11 refuses to be compiled with it
 
 
 def fail(message):
@@ -236,6 +239,7 @@ class Builder:
         for path in sorted((ROOT / "csrc").glob("*/*.cpp")):
             source, in_op = str(path.relative_to(ROOT)), path.parent.name == "op"
             folder, more = (self.op_folder, torch_flags) if in_op else (self.plain_folder, [])
+            more = [*more, *[STABLE_ABI] * (in_op and source not in WITHOUT_STABLE_ABI)]
             if self.cuda or source not in CUDA_ONLY:
                 yield Object(source, folder / f"{path.stem}.o", (*flags, *more))
 

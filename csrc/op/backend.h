@@ -1,8 +1,6 @@
 // What op.cpp hands to the GPU: a checked problem, free of torch.
 #pragma once
 
-#include "abi.h"
-
 #include <cstdint>
 #include <string>
 

@@ -2,8 +2,6 @@
 // here. Handles are used as they come, because torch::stable::Tensor and std::string allocate memory for each argument.
 #pragma once
 
-#include "abi.h"
-
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/c/shim.h>
 #include <torch/csrc/stable/stableivalue_conversions.h>
