@@ -42,15 +42,15 @@ extern "C" void* create(int64_t m, int64_t n, int64_t k, int weight_major, int t
   if (!ok(cublasLtCreate(&matmul->handle)) || !ok(cublasLtMatmulDescCreate(&matmul->operation, compute, CUDA_R_32F)) ||
       !matmul->set(CUBLASLT_MATMUL_DESC_TRANSA, weight_major ? CUBLAS_OP_T : CUBLAS_OP_N) ||
       (bias && !matmul->set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS)) ||
-      !ok(cublasLtMatrixLayoutCreate(&matmul->left, operand, weight_major ? k : n, weight_major ? n : k,
-                                     weight_major ? k : n)) ||
+      !ok(cublasLtMatrixLayoutCreate(
+          &matmul->left, operand, weight_major ? k : n, weight_major ? n : k, weight_major ? k : n)) ||
       !ok(cublasLtMatrixLayoutCreate(&matmul->right, operand, k, m, k)) ||
       !ok(cublasLtMatrixLayoutCreate(&matmul->result, out, n, m, n)))
     return nullptr;
   cublasLtMatmulPreference_t preference = nullptr;
   if (!ok(cublasLtMatmulPreferenceCreate(&preference))) return nullptr;
-  cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes,
-                                       sizeof(workspace_bytes));
+  cublasLtMatmulPreferenceSetAttribute(
+      preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes, sizeof(workspace_bytes));
   const uint32_t in_fp32 = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;  // a split K's parts are added in fp32, as this package does
   cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &in_fp32, sizeof(in_fp32));
   matmul->found.resize(wanted);
@@ -69,7 +69,7 @@ extern "C" int run(void* matmul, int algorithm, const void* a, const void* b, co
   Matmul& x = *static_cast<Matmul*>(matmul);
   if (bias && !x.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, c)) return CUBLAS_STATUS_INVALID_VALUE;
   const float one = 1, zero = 0;
-  return cublasLtMatmul(x.handle, x.operation, bias ? &one : &alpha, b, x.left, a, x.right, bias ? &zero : &beta, bias ? d : c,
-                        x.result, d, x.result, &x.found[algorithm].algo, workspace, workspace_bytes,
-                        static_cast<cudaStream_t>(stream));
+  return cublasLtMatmul(
+      x.handle, x.operation, bias ? &one : &alpha, b, x.left, a, x.right, bias ? &zero : &beta, bias ? d : c, x.result, d,
+      x.result, &x.found[algorithm].algo, workspace, workspace_bytes, static_cast<cudaStream_t>(stream));
 }
