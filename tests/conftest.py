@@ -2,6 +2,7 @@
 
 from itertools import groupby
 
+import hypothesis
 import pytest
 import torch
 
@@ -14,6 +15,10 @@ elif not _C.with_cuda:
     NO_GPU = "a build of torch_addmm_tc with CUDA kernels"
 else:
     NO_GPU = None
+
+# A busy machine may take any time for an example.
+hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.load_profile("any machine")
 
 CUDA = pytest.param("cuda", marks=pytest.mark.gpu)
 
