@@ -86,8 +86,8 @@ def test_report_shows_every_figure_and_every_slower_row():
     assert "full: 1.12x" in text and "50%" in text
     text = report.summary(result)
     assert "| 1000, 1000, 1000 | 200 TFLOP/s, 2.50x | 200 TFLOP/s, 2.50x | 200 TFLOP/s, 2.50x |" in text
-    assert "| *the others* | 0.50x | 0.50x | 0.50x |" in text and "| 1 of 2 | 1 of 2 | 1 of 2 |" in text
-    assert "1-D bias: 1000x1000x1001 0.50x." in text and "X, torch 2, commit abc" in text
+    assert "| *geometric mean, other N or K* | 0.50x | 0.50x | 0.50x |" in text and "| 1 of 2 | 1 of 2 | 1 of 2 |" in text
+    assert "1-D bias: 1000x1000x1001 0.50x." in text and "on an X with torch 2 at commit abc" in text
     assert "| torch.addmm | 3.2 | 3.2 | 3.2 | 3.2 |" in text
     assert report.means(result).endswith("2 shapes, on which the kernels were tuned | 1.12x | 1.12x | 1.12x | 3 of 6 |")
 
