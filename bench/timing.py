@@ -20,33 +20,37 @@ import torch
 ROOT = Path(__file__).parent.parent
 
 
-def record() -> dict:
-    """Return the device, the versions, the commit and the date of a measurement.
+def _output(*command) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def source_record() -> dict:
+    """Return the versions, the commit and the date of a measurement.
 
     The environment variable COMMIT names the commit of a tree without .git. The digest of csrc/ identifies the sources.
     """
-
-    def output(*command):
-        try:
-            return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-        except (OSError, subprocess.CalledProcessError):
-            return "unknown"
-
-    uuid = torch.cuda.get_device_properties(torch.cuda.current_device()).uuid
-    gpu = output(
-        "nvidia-smi", f"--id=GPU-{uuid}", "--query-gpu=driver_version,clocks.max.sm,power.limit", "--format=csv,noheader"
-    )
     sources = sorted((ROOT / "csrc").rglob("*.[ch]*"))
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
     return {
-        "device": torch.cuda.get_device_name(),
-        "driver, highest SM clock, power limit": gpu,
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
-        "commit": os.environ.get("COMMIT") or output("git", "describe", "--always", "--dirty"),
+        "commit": os.environ.get("COMMIT") or _output("git", "describe", "--always", "--dirty"),
         "sha256 of csrc": digest[:16],
         "date": datetime.date.today().isoformat(),
     }
+
+
+def record() -> dict:
+    """Return the GPU of a measurement, and its source_record."""
+    uuid = torch.cuda.get_device_properties(torch.cuda.current_device()).uuid
+    gpu = _output(
+        "nvidia-smi", f"--id=GPU-{uuid}", "--query-gpu=driver_version,clocks.max.sm,power.limit", "--format=csv,noheader"
+    )
+    device = {"device": torch.cuda.get_device_name(), "driver, highest SM clock, power limit": gpu}
+    return device | source_record()
 
 
 def sets_to_rotate(bytes_per_call: int) -> int:
