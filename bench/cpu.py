@@ -2,8 +2,8 @@
 
     python -m bench.cpu [--json FILE] [--seconds S] [--seed N]
 
-The shapes are three linear layers, as (M, N, K), and `--seed` draws three more. Each runs in fp16, bf16 and fp32, with a 1-D bias
-and with a full C, with B row-major and weight-major. Calls of the op and of torch.addmm alternate, and the figures are medians.
+The shapes are three linear layers, and `--seed` draws three more. Each runs in fp16, bf16 and fp32, with a 1-D bias and with a
+full C, with B row-major and weight-major. Calls of the op and of torch.addmm alternate, and the figures are medians.
 The command prints a table. --json writes the figures to FILE and the table to the .md file beside it.
 """
 
@@ -57,8 +57,8 @@ def measure(m: int, n: int, k: int, dtype, b: str, c: str, seconds: float) -> di
 
 def table(result: dict) -> str:
     lines = [
-        f"Microseconds of the op, and how many times as fast as torch.addmm. {result['cpu']}, {result['threads']} threads, torch "
-        f"{result['record']['torch']}, commit {result['record']['commit']}. The last {result['drawn']} shapes were drawn.\n",
+        "Microseconds of the op, and how many times as fast as torch.addmm. "
+        f"{result['cpu']}, {result['threads']} threads, torch {result['record']['torch']}, commit {result['record']['commit']}. The last {result['drawn']} shapes were drawn.\n",
         "| M, N, K | dtype | row-major B, bias | row-major B, full C | weight-major B, bias | weight-major B, full C |",
         "|---|---|---|---|---|---|",
     ]
