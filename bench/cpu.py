@@ -56,9 +56,11 @@ def measure(m: int, n: int, k: int, dtype, b: str, c: str, seconds: float) -> di
 
 
 def table(result: dict) -> str:
+    record = result["record"]
     lines = [
         "Microseconds of the op, and how many times as fast as torch.addmm. "
-        f"{result['cpu']}, {result['threads']} threads, torch {result['record']['torch']}, commit {result['record']['commit']}. The last {result['drawn']} shapes were drawn.\n",
+        f"{result['cpu']}, {result['threads']} threads, torch {record['torch']}, commit {record['commit']}. "
+        f"The last {result['drawn']} shapes were drawn.\n",
         "| M, N, K | dtype | row-major B, bias | row-major B, full C | weight-major B, bias | weight-major B, full C |",
         "|---|---|---|---|---|---|",
     ]
