@@ -100,8 +100,7 @@ void addmm_out(StableIValue* stack, uint64_t, uint64_t) {
 void run_cuda(const GemmDesc&, int32_t, const std::string&) { fail(message::no_cuda_kernels, {}); }
 #endif
 
-STABLE_TORCH_LIBRARY(tc, library)
-{
+STABLE_TORCH_LIBRARY(tc, library) {
   library.def(
       "addmm(Tensor? self, Tensor mat1, Tensor mat2, *, float beta=1, float alpha=1, str activation=\"none\", "
       "ScalarType? out_dtype=None, str precision=\"ieee\", bool batch_invariant=False) -> Tensor");
@@ -118,17 +117,8 @@ void implement(torch::stable::detail::StableLibrary& library) {
   library.impl("addmm_out", &addmm_out<backend>);
 }
 
-STABLE_TORCH_LIBRARY_IMPL(tc, CPU, library)
-{
-  implement<Backend::cpu_or_cuda>(library);
-}
-STABLE_TORCH_LIBRARY_IMPL(tc, CUDA, library)
-{
-  implement<Backend::cpu_or_cuda>(library);
-}
-STABLE_TORCH_LIBRARY_IMPL(tc, CompositeExplicitAutograd, library)
-{
-  implement<Backend::any>(library);
-}
+STABLE_TORCH_LIBRARY_IMPL(tc, CPU, library) { implement<Backend::cpu_or_cuda>(library); }
+STABLE_TORCH_LIBRARY_IMPL(tc, CUDA, library) { implement<Backend::cpu_or_cuda>(library); }
+STABLE_TORCH_LIBRARY_IMPL(tc, CompositeExplicitAutograd, library) { implement<Backend::any>(library); }
 
 }  // namespace tc
