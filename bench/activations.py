@@ -1,10 +1,15 @@
-"""Activations in the epilogue: what they add to a product, beside torch's own ways.
+"""The cost of an activation in the epilogue, compared with torch's activations.
 
     python -m bench.activations [--json FILE] [--seconds S]
 
-For feed-forward layers of GPT-2, BERT, a ViT and Llama, in fp16 with a 1-D bias and a weight-major B: the op without an
-activation and with each; torch.addmm; torch.addmm and then torch's activation, a kernel of its own; torch._addmm_activation,
-which has relu and gelu_tanh. Prints a table; with --json, writes the figures to FILE and the table to the .md file beside it.
+The shapes are feed-forward layers of GPT-2, BERT, a ViT and Llama, in fp16 with a 1-D bias and a weight-major B. These run:
+
+    the op without an activation, and with each activation
+    torch.addmm
+    torch.addmm followed by torch's activation, which is a second kernel
+    torch._addmm_activation, which has relu and gelu_tanh
+
+The command prints a table. --json writes the figures to FILE and the table to the .md file beside it.
 """
 
 import argparse
@@ -19,11 +24,13 @@ from bench.timing import record, sets_to_rotate
 from torch_addmm_tc import timing
 from torch_addmm_tc.testing import ACTIVATIONS, matrix, reference
 
+# M, N, K
 SHAPES = [(8192, 3072, 768), (12608, 3072, 768), (4096, 14336, 4096), (1024, 4096, 1024), (512, 2048, 512), (16384, 4096, 128)]
 FUSED_BY_TORCH = {"relu": False, "gelu_tanh": True}  # torch._addmm_activation's use_gelu
 
 
 def measure(m, n, k, *, seconds) -> dict:
+    """Check and time every contender on one shape. Each contender runs for about `seconds` in each round."""
     sets = []
     for _ in range(sets_to_rotate(2 * (m * k + k * n + m * n))):
         bias = matrix("row", 1, n, torch.float16, "cuda")[0]
@@ -47,8 +54,10 @@ def measure(m, n, k, *, seconds) -> dict:
 
 
 def table(rows) -> str:
+    """Return a markdown table of what measure() returned for each shape."""
     lines = [
-        "Microseconds: this package's op; torch.addmm, then torch's activation; torch._addmm_activation, where it has it.\n",
+        "A cell gives microseconds: torch.ops.tc.addmm with the activation; torch.addmm followed by torch's activation; and "
+        "torch._addmm_activation, if it has the activation.\n",
         "| M, N, K | none | " + " | ".join(ACTIVATIONS) + " |",
         "|---" * (len(ACTIVATIONS) + 2) + "|",
     ]
@@ -64,8 +73,8 @@ def table(rows) -> str:
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m bench.activations", description=__doc__.split("\n")[0])
-    parser.add_argument("--json", type=Path, help="write the figures here, and the table beside it as .md")
-    parser.add_argument("--seconds", type=float, default=0.005, help="for each contender in each round")
+    parser.add_argument("--json", type=Path, help="write the figures to this file and the table to the .md file beside it")
+    parser.add_argument("--seconds", type=float, default=0.005, help="seconds that each contender runs in each round")
     options = parser.parse_args()
     with torch.inference_mode():
         rows = [measure(*shape, seconds=options.seconds) for shape in track(SHAPES, "activations")]
@@ -76,7 +85,7 @@ def main():
         options.json.with_suffix(".md").write_text(text)
     wrong = [row for row in rows if not row["error"] <= 1]
     if wrong:
-        raise SystemExit(f"{len(wrong)} shapes are outside their error bound")
+        raise SystemExit(f"{len(wrong)} of {len(rows)} shapes have a result outside its error bound")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-// Ceilings, measured beside the kernels by bench/ceilings.py: mma.sync on registers alone, wgmma on shared memory alone, a
-// copy.
+// Loops that reach the GPU's ceilings: mma.sync that reads registers only, wgmma that reads shared memory only, and a copy.
+// bench/ceilings.py times them in the same run as the kernels.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -shared -Xcompiler=-fPIC -o ceilings.so bench/ceilings.cu
 #include <cuda_bf16.h>
@@ -15,14 +15,14 @@ namespace {
 
 constexpr int MMAS_M = 4, MMAS_N = 8, LOOPS = 1024, THREADS = 256;
 
-// A number in [-1, 1) that looks random: a tensor core draws less power, and clocks higher, on regular data.
+// Returns a pseudorandom number in [-1, 1). Regular data would let a tensor core draw less power and clock higher.
 __device__ float noise(uint32_t x) {
   x = (x ^ x >> 16) * 0x7feb352d;
   x = (x ^ x >> 15) * 0x846ca68b;
   return int32_t(x ^ x >> 16) * 0x1p-31f;
 }
 
-// The products of a 64x64 warp tile as mma_swizzle orders them, over and over on the same operands: nothing is loaded.
+// Repeats the products of a 64x64 warp tile in mma_swizzle's order. The operands stay in registers.
 __global__ __launch_bounds__(THREADS, 1) void mma_loop(float* sink) {
   float d[MMAS_M][MMAS_N][4] = {};
   uint32_t a[MMAS_M][4], b[MMAS_N][2];
@@ -53,12 +53,12 @@ __global__ __launch_bounds__(THREADS, 1) void mma_loop(float* sink) {
   for (const auto& row : d)
     for (const auto& tile : row)
       for (const float x : tile) sum += x;
-  if (sum == 12345.678f) *sink = sum;  // never true; keeps the loop
+  if (sum == 12345.678f) *sink = sum;  // never true; the compiler cannot drop the loop
 }
 
-constexpr int WGMMA_SMEM = (128 + 256) * 128 + 1024;  // A (128, 64), B (256, 64), and room to align them
+constexpr int WGMMA_SMEM = (128 + 256) * 128 + 1024;  // bytes: A (128, 64), B (256, 64), and 1024 to align them
 
-// The products of a 128x256x64 tile as wgmma_tma's two warpgroups take them, over and over from the same shared memory.
+// Repeats the products of wgmma_tma's 128x256x64 tile by two warpgroups. The operands stay in shared memory.
 template <typename T>
 __global__ __launch_bounds__(256, 1) void wgmma_loop(float* sink) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -82,7 +82,7 @@ __global__ __launch_bounds__(256, 1) void wgmma_loop(float* sink) {
   tc::wgmma_wait<0>();
   float sum = 0;
   for (const float x : d) sum += x;
-  if (sum == 12345.678f) *sink = sum;  // never true; keeps the loop
+  if (sum == 12345.678f) *sink = sum;  // never true; the compiler cannot drop the loop
 #endif
 }
 
@@ -91,7 +91,7 @@ __global__ void copy(const uint4* source, uint4* target, int64_t count) {
     target[i] = source[i];
 }
 
-// Milliseconds of the fastest of seven runs, or -1 after a CUDA error.
+// Returns the milliseconds of the fastest of seven runs, or -1 after a CUDA error.
 template <typename F>
 float fastest(F&& run) {
   cudaEvent_t begin, end;
@@ -119,13 +119,14 @@ int multiprocessors() {
 
 }  // namespace
 
-// FLOPs of one launch on `stream`, or -1 after a CUDA error. `sink`: a float on the device.
+// Launches mma_loop on `stream`. Returns the launch's FLOPs, or -1 after a CUDA error. `sink` is a device pointer.
 extern "C" double launch_mma_sync(float* sink, void* stream) {
   const int blocks = multiprocessors();
   mma_loop<<<blocks, THREADS, 0, static_cast<cudaStream_t>(stream)>>>(sink);
   return cudaGetLastError() == cudaSuccess ? 2.0 * 16 * 8 * 16 * MMAS_M * MMAS_N * LOOPS * blocks * (THREADS / 32) : -1;
 }
 
+// Launches wgmma_loop on `stream`. Returns the launch's FLOPs, or -1 after a CUDA error. `sink` is a device pointer.
 extern "C" double launch_wgmma(float* sink, void* stream, int bf16) {
   const auto kernel = bf16 ? wgmma_loop<__nv_bfloat16> : wgmma_loop<__half>;
   const int blocks = multiprocessors();
@@ -134,6 +135,7 @@ extern "C" double launch_wgmma(float* sink, void* stream, int bf16) {
   return cudaGetLastError() == cudaSuccess ? 2.0 * 128 * 256 * 64 * LOOPS * blocks : -1;
 }
 
+// Copies 2 GiB. Returns TB/s, read plus written, or -1 after a CUDA error.
 extern "C" double copy_tbytes() {
   const int64_t bytes = int64_t(1) << 31;
   uint4 *source = nullptr, *target = nullptr;

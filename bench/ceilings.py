@@ -1,4 +1,7 @@
-"""What the GPU at hand can do at most, by bench/ceilings.cu: the loops that kernels are set beside."""
+"""The ceilings of the current GPU: the highest arithmetic rates and memory bandwidth that a kernel can reach.
+
+bench/ceilings.cu has the loops that reach them.
+"""
 
 import ctypes
 
@@ -9,7 +12,10 @@ from torch_addmm_tc import timing
 
 
 class Ceilings:
-    """bench/ceilings.cu, compiled here for this GPU. Its loops hold random data: a tensor core clocks higher on zeros."""
+    """The functions of bench/ceilings.cu, compiled for the current GPU.
+
+    The loops multiply random data, because a tensor core draws less power, and clocks higher, on zeros.
+    """
 
     def __init__(self):
         self._functions = library("ceilings")
@@ -20,15 +26,19 @@ class Ceilings:
         self._sink = torch.zeros(1, device="cuda")
 
     def mma_sync(self) -> float:
-        """Launches mma.sync m16n8k16 on registers alone; the FLOPs of that launch."""
+        """Launch a loop of mma.sync m16n8k16 that reads registers only. Return the launch's FLOPs."""
         return self._checked(self._functions.launch_mma_sync(self._sink.data_ptr(), self._stream))
 
     def wgmma(self, dtype=torch.float16) -> float:
-        """Launches wgmma m64n256k16 on shared memory alone (sm_90); the FLOPs of that launch."""
+        """Launch a loop of wgmma m64n256k16 that reads shared memory only (sm_90). Return the launch's FLOPs.
+
+        Args:
+            dtype: torch.float16 or torch.bfloat16.
+        """
         return self._checked(self._functions.launch_wgmma(self._sink.data_ptr(), self._stream, dtype == torch.bfloat16))
 
     def copy_tbytes(self) -> float:
-        """TB/s, read + written, of a copy of 2 GiB."""
+        """Copy 2 GiB. Return TB/s: bytes read plus bytes written over the time."""
         return self._checked(self._functions.copy_tbytes())
 
     @property
@@ -37,17 +47,23 @@ class Ceilings:
 
     def _checked(self, value):
         if value <= 0:
-            raise RuntimeError("a ceiling kernel failed")
+            raise RuntimeError("a kernel of bench/ceilings.cu failed with a CUDA error")
         return value
 
 
 def has_wgmma() -> bool:
+    """Return whether the current GPU has wgmma."""
     return torch.cuda.get_device_capability() == (9, 0)
 
 
 def ceilings() -> dict:
-    """This run's FLOP/s per dtype and bytes/s. 16-bit: wgmma or, before sm_90, mma.sync; fp32 and
-    TF32: cuBLAS at 4096 cubed; bytes: a kernel that reads and writes 2 GiB."""
+    """Measure the ceilings.
+
+    Returns:
+        "float16", "bfloat16": FLOP/s of the wgmma loop or, on a GPU without wgmma, of the mma.sync loop.
+        "float32", "tf32": FLOP/s of cuBLAS at M = N = K = 4096.
+        "bytes": bytes per second, read plus written, of a kernel that reads 2 GiB and writes 2 GiB.
+    """
     loops, result = Ceilings(), {}
     for dtype in (torch.float16, torch.bfloat16):
         launch = (lambda dtype=dtype: loops.wgmma(dtype)) if has_wgmma() else loops.mma_sync

@@ -1,4 +1,4 @@
-"""Compiles a .cu file of this folder for the GPU at hand, as a library for ctypes."""
+"""Compilation of this folder's .cu files into libraries for ctypes."""
 
 import ctypes
 import runpy
@@ -12,11 +12,23 @@ from bench.timing import ROOT
 
 
 def library(name: str, *options: str) -> ctypes.CDLL:
-    """bench/NAME.cu, compiled by the nvcc with which setup.py would build; `options` are more of nvcc's."""
+    """Compile bench/NAME.cu for the current GPU and load it.
+
+    Args:
+        name: the file's name without its extension.
+        options: further options of nvcc.
+
+    Returns:
+        The loaded library. The nvcc is the one that setup.py would use.
+
+    Raises:
+        SystemExit: if there is no nvcc.
+        subprocess.CalledProcessError: if the compilation fails.
+    """
     setup, cuda = runpy.run_path(str(ROOT / "setup.py"), run_name="setup_functions"), torch.version.cuda
     toolkit = setup["find_toolkit"](cuda.split(".")[0])
     if toolkit is None:
-        raise SystemExit(f'needs nvcc: pip install "cuda-toolkit[nvcc,cccl]=={cuda}.*"')
+        raise SystemExit(f'nvcc was not found; run: pip install "cuda-toolkit[nvcc,cccl]=={cuda}.*"')
     major, minor = torch.cuda.get_device_capability()
     gpu = f"{major}{minor}" + ("a" if major == 9 else "")
     arch = f"-gencode=arch=compute_{gpu},code=sm_{gpu}"

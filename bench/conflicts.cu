@@ -1,4 +1,4 @@
-// Replays a list of shared-memory addresses with one warp, for bench/conflicts.py to count the bank conflicts of.
+// Replays a list of shared-memory addresses with one warp. bench/conflicts.py runs the kernel under Nsight Compute.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90 -shared -Xcompiler=-fPIC -o conflicts.so bench/conflicts.cu
 #include <cstdint>
@@ -7,8 +7,8 @@ namespace {
 
 enum Kind { kStore, kLoad, kLdmatrix };
 
-// Lane l takes addresses l, l + 32, .., in bytes from the start of shared memory. What is read goes to `sink`, (32), or the
-// compiler would drop the reads.
+// Lane l accesses addresses[l], addresses[l + 32] and so on, in bytes from the start of shared memory. The kernel stores what
+// it reads to `sink`, 32 elements: the compiler would otherwise drop the reads.
 template <Kind KIND, int WIDTH>
 __global__ void replay_accesses(const uint32_t* addresses, int count, uint32_t* sink) {
   extern __shared__ __align__(128) char smem[];
@@ -32,7 +32,7 @@ __global__ void replay_accesses(const uint32_t* addresses, int count, uint32_t* 
 
 }  // namespace
 
-// 0, or the CUDA error; -1 if there is no such access. `count` is a multiple of 32.
+// Returns 0 or the CUDA error; -1 if no access has this `kind` and `width`. `count` is a multiple of 32.
 extern "C" int replay(int kind, int width, const uint32_t* addresses, int count, uint32_t* sink, int smem_bytes) {
   const auto launch = [&](auto kernel) {
     kernel<<<1, 32, smem_bytes>>>(addresses, count, sink);

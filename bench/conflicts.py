@@ -1,9 +1,9 @@
-"""Bank conflicts: what torch_addmm_tc/banks.py counts beside what the GPU's own counters say, access by access.
+"""Bank conflicts of each access: the count of torch_addmm_tc/tools/banks.py compared with the GPU's counters.
 
     python -m bench.conflicts [--json FILE]        (needs Nsight Compute's ncu on PATH)
 
-Every access of every layout is replayed by one warp, address by address (bench/conflicts.cu), under ncu's counters of
-shared-memory bank conflicts. --json writes the figures to FILE and the table to the .md file beside it.
+One warp replays every access of every layout, address by address (bench/conflicts.cu). ncu reads the counters of shared-memory
+bank conflicts. --json writes the figures to FILE and the table to the .md file beside it.
 """
 
 import argparse
@@ -24,12 +24,12 @@ COUNTERS = [f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum" for op
 
 
 def accesses() -> list[tuple[str, str, Access]]:
-    """Layout's name, form and access."""
-    return [(name, form.name, access) for name, (_, forms) in LAYOUTS.items() for form in forms for access in form.accesses]
+    """Return (name in LAYOUTS, layout's name, access) of every access."""
+    return [(name, x.name, access) for name, (_, layouts) in LAYOUTS.items() for x in layouts for access in x.accesses]
 
 
 def replay() -> None:
-    """Launches a kernel for each access, in order."""
+    """Launch one kernel for each of accesses(), in order."""
     functions = library("conflicts")
     functions.replay.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int]
     for name, form, access in accesses():
@@ -39,11 +39,11 @@ def replay() -> None:
         smem_bytes = max(access.addresses) + access.width
         status = functions.replay(kind, access.width, addresses.data_ptr(), len(access.addresses), sink.data_ptr(), smem_bytes)
         if status != 0 or len(access.addresses) % WARP:
-            raise SystemExit(f"{name} {form}, {access.name}: replay returned {status}")
+            raise SystemExit(f"{name}, {form}, {access.name}: replay() of {len(access.addresses)} addresses returned {status}")
 
 
 def count() -> list[dict]:
-    """A row for each access: conflicts counted by banks.py and by the GPU."""
+    """Return a row for each access: the conflicts that banks.py counts and those that the GPU measures."""
     ncu = ["ncu", "--csv", "--metrics", ",".join(COUNTERS), "-k", "regex:replay_accesses"]
     output = subprocess.run([*ncu, sys.executable, "-m", "bench.conflicts", "--replay"], capture_output=True, text=True)
     lines = [line for line in output.stdout.splitlines() if line.startswith('"')]
@@ -67,6 +67,7 @@ def count() -> list[dict]:
 
 
 def table(result: dict) -> str:
+    """Return a markdown table of a result, under the run's record."""
     lines = [f"{name}: {value}  " for name, value in result["record"].items()]
     lines += ["", "| layout | form | access | degree | conflicts counted | measured |", "|---|---|---|---|---|---|"]
     for r in result["rows"]:
@@ -76,8 +77,8 @@ def table(result: dict) -> str:
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m bench.conflicts", description=__doc__.split("\n")[0])
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--replay", action="store_true", help="only launch the kernels, for ncu to watch")
+    parser.add_argument("--json", type=Path, help="write the figures to this file and the table to the .md file beside it")
+    parser.add_argument("--replay", action="store_true", help="only launch the kernels; ncu runs the command with it")
     options = parser.parse_args()
     if options.replay:
         return replay()

@@ -1,6 +1,6 @@
-// cuBLASLt's matmul at its strongest, C and D apart: bench/cublaslt.py times every algorithm that its heuristics offer.
+// cuBLASLt's matmul with C and D in separate memory. bench/cublaslt.py times every algorithm that the heuristics return.
 //
-// Row-major D = A B is cuBLASLt's column-major D^T = B^T A^T: N comes first, and B is the left operand.
+// cuBLASLt is column-major. A row-major D = A B is its D^T = B^T A^T: N comes before M, and B is the left operand.
 // Build: nvcc -std=c++17 -O3 -shared -Xcompiler=-fPIC -o cublaslt.so bench/cublaslt.cu -lcublasLt
 #include <cublasLt.h>
 
@@ -31,8 +31,10 @@ struct Matmul {
 
 }  // namespace
 
-// D (M, N) = alpha A (M, K) B (K, N) + beta C, row-major but for B where `weight_major`. Types are cudaDataType; C has D's.
-// `bias`: C is a row instead, and alpha = beta = 1. Null where cuBLASLt has no algorithm; `count` is how many it offers.
+// Creates a Matmul for D (M, N) = alpha A (M, K) B (K, N) + beta C. All matrices are row-major. With `weight_major`, B is the
+// transpose of a row-major (N, K) matrix. With `bias`, C is a row of N elements, and alpha = beta = 1. `type` and `d_type` are
+// cudaDataType: A's and B's type, and C's and D's. Returns null if cuBLASLt has no algorithm. Sets `count` to the number of
+// algorithms, at most `wanted`.
 extern "C" void* create(int64_t m, int64_t n, int64_t k, int weight_major, int type, int d_type, int tf32, int bias,
                         uint64_t workspace_bytes, int wanted, int* count) {
   auto matmul = std::make_unique<Matmul>();
@@ -42,16 +44,17 @@ extern "C" void* create(int64_t m, int64_t n, int64_t k, int weight_major, int t
   if (!ok(cublasLtCreate(&matmul->handle)) || !ok(cublasLtMatmulDescCreate(&matmul->operation, compute, CUDA_R_32F)) ||
       !matmul->set(CUBLASLT_MATMUL_DESC_TRANSA, weight_major ? CUBLAS_OP_T : CUBLAS_OP_N) ||
       (bias && !matmul->set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS)) ||
-      !ok(cublasLtMatrixLayoutCreate(&matmul->left, operand, weight_major ? k : n, weight_major ? n : k,
-                                     weight_major ? k : n)) ||
+      !ok(cublasLtMatrixLayoutCreate(
+          &matmul->left, operand, weight_major ? k : n, weight_major ? n : k, weight_major ? k : n)) ||
       !ok(cublasLtMatrixLayoutCreate(&matmul->right, operand, k, m, k)) ||
       !ok(cublasLtMatrixLayoutCreate(&matmul->result, out, n, m, n)))
     return nullptr;
   cublasLtMatmulPreference_t preference = nullptr;
   if (!ok(cublasLtMatmulPreferenceCreate(&preference))) return nullptr;
-  cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes,
-                                       sizeof(workspace_bytes));
-  const uint32_t in_fp32 = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;  // a split K's parts are added in fp32, as this package does
+  cublasLtMatmulPreferenceSetAttribute(
+      preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes, sizeof(workspace_bytes));
+  // Split-K algorithms must sum the K slices in fp32, as this package's split-K does.
+  const uint32_t in_fp32 = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &in_fp32, sizeof(in_fp32));
   matmul->found.resize(wanted);
   const bool asked =
@@ -63,13 +66,13 @@ extern "C" void* create(int64_t m, int64_t n, int64_t k, int weight_major, int t
 
 extern "C" void destroy(void* matmul) { delete static_cast<Matmul*>(matmul); }
 
-// Runs what the heuristics put at place `algorithm`; a cublasStatus_t.
+// Runs the heuristics' algorithm of index `algorithm`. Returns a cublasStatus_t.
 extern "C" int run(void* matmul, int algorithm, const void* a, const void* b, const void* c, void* d, float alpha, float beta,
                    int bias, void* workspace, uint64_t workspace_bytes, void* stream) {
   Matmul& x = *static_cast<Matmul*>(matmul);
   if (bias && !x.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, c)) return CUBLAS_STATUS_INVALID_VALUE;
   const float one = 1, zero = 0;
-  return cublasLtMatmul(x.handle, x.operation, bias ? &one : &alpha, b, x.left, a, x.right, bias ? &zero : &beta, bias ? d : c,
-                        x.result, d, x.result, &x.found[algorithm].algo, workspace, workspace_bytes,
-                        static_cast<cudaStream_t>(stream));
+  return cublasLtMatmul(
+      x.handle, x.operation, bias ? &one : &alpha, b, x.left, a, x.right, bias ? &zero : &beta, bias ? d : c, x.result, d,
+      x.result, &x.found[algorithm].algo, workspace, workspace_bytes, static_cast<cudaStream_t>(stream));
 }

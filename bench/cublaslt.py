@@ -1,4 +1,7 @@
-"""cuBLASLt with C and D apart, the fastest of the algorithms that its heuristics offer: the strongest rival at hand."""
+"""cuBLASLt's fastest algorithm for a problem, with C and D in separate memory.
+
+bench/cublaslt.cu asks cuBLASLt's heuristics for algorithms. This module times them.
+"""
 
 import ctypes
 import importlib.util
@@ -14,7 +17,7 @@ WORKSPACE = 64 * 2**20  # bytes
 
 
 def _functions() -> ctypes.CDLL:
-    """bench/cublaslt.cu against the headers and library that torch brings, or else the toolkit's."""
+    """Compile bench/cublaslt.cu against torch's cuBLASLt or, if torch has none, the CUDA toolkit's."""
     options = ["-lcublasLt"]
     spec = importlib.util.find_spec("nvidia")
     for folder in spec.submodule_search_locations if spec else ():
@@ -31,7 +34,7 @@ def _functions() -> ctypes.CDLL:
 
 
 class Matmul:
-    """What create() returned, for as long as a call may need it."""
+    """The owner of a pointer that create() returned. It frees the pointer once no call needs it."""
 
     def __init__(self, functions, pointer):
         self.pointer, self._destroy = pointer, functions.destroy
@@ -41,16 +44,26 @@ class Matmul:
 
 
 class CublasLt:
-    """Compiles bench/cublaslt.cu once; fastest() then serves any problem."""
+    """cuBLASLt's matmul through bench/cublaslt.cu, which is compiled once."""
 
     def __init__(self):
         self._functions = _functions()
         self._workspace = torch.empty(WORKSPACE, dtype=torch.uint8, device="cuda")
 
     def fastest(self, sets, *, beta=1.0, alpha=1.0, out_dtype, tf32=False, wanted=16, seconds=0.001):
-        """The quickest algorithm's calls, one for each (c, a, b) of `sets`, or None where cuBLASLt offers none that runs.
+        """Find the fastest algorithm for a problem.
 
-        c is (M, N), or (N,) for the bias epilogue, in out_dtype; b is row-major or the transpose of a row-major (N, K).
+        Args:
+            sets: list of (c, a, b). c is (M, N), or (N,) for the bias epilogue, in out_dtype. a is a row-major (M, K). b is
+                (K, N), row-major or the transpose of a row-major (N, K).
+            beta, alpha: numbers. The bias epilogue takes both as 1.
+            out_dtype: the result's dtype.
+            tf32: whether float32 operands may be rounded to TF32.
+            wanted: how many algorithms to ask the heuristics for.
+            seconds: how long to time each algorithm.
+
+        Returns:
+            Calls of the fastest algorithm, one for each of `sets`. None if cuBLASLt has no algorithm that runs.
         """
         c, a, b = sets[0]
         (m, k), n, bias = a.shape, b.shape[1], c.dim() == 1

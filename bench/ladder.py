@@ -1,11 +1,12 @@
-"""The ladder: what each technique buys, on one problem size after another.
+"""The ladder: the TFLOP/s of every rung at M = N = K from 512 to 8192.
 
     python -m bench.ladder [--json FILE] [--png FILE] [--docs] [--from-json FILE]
 
-Every kernel by name (its fastest instance), the planner's pick and torch.addmm, fp16 with a full C, alpha = beta = 0.5, at 512
-to 8192 cubed, and the ceilings of bench/ceilings.cu in the same run: loops of mma.sync and wgmma, timed in turn with the
-kernels because the GPU's clock follows its power, and a copy in 16-byte pieces.
---docs replaces the table between the markers in docs/performance.md; --png draws TFLOP/s per rung (needs matplotlib).
+The problem is fp16 with a full C and alpha = beta = 0.5. The contenders are every configuration of every kernel, the planner's
+pick, torch.addmm, and the loops of mma.sync and wgmma of bench/ceilings.cu. A kernel's row shows its fastest configuration. All
+contenders take turns in one run, because the GPU's clock follows its power. The run also measures a copy in 16-byte vectors.
+
+--docs replaces the table between the markers in docs/performance.md. --png draws TFLOP/s per rung (needs matplotlib).
 """
 
 import argparse
@@ -23,16 +24,27 @@ from bench.timing import record, sets_to_rotate
 from torch_addmm_tc import timing
 from torch_addmm_tc.testing import matrix, reference
 
-SIZES = (512, 1024, 2048, 4096, 8192)
+SIZES = (512, 1024, 2048, 4096, 8192)  # M = N = K
 SCALARS = {"beta": 0.5, "alpha": 0.5}
-
 
 CEILING, WGMMA_CEILING = "mma.sync, registers only", "wgmma, shared memory only"
 PICK = "torch.ops.tc.addmm"
 
 
 def measure(size: int, seconds: float, ceilings: Ceilings) -> dict:
-    """TFLOP/s and spread of each kernel's fastest instance, of torch.addmm at size cubed, and of the mma.sync ceiling."""
+    """Time every rung at M = N = K = size.
+
+    Args:
+        size: M, N and K.
+        seconds: how long each contender runs in each round.
+        ceilings: a Ceilings.
+
+    Returns:
+        rung -> {"instance", "seconds", "tflops", "spread"} of its fastest configuration. "instance" names the configuration.
+
+    Raises:
+        SystemExit: if a result is outside its error bound.
+    """
     nbytes = 4 * size * size * 2
     sets = [[matrix("row", size, size, torch.float16, "cuda") for _ in range(3)] for _ in range(sets_to_rotate(nbytes))]
     expected = reference(*sets[0], **SCALARS)
@@ -63,15 +75,16 @@ def measure(size: int, seconds: float, ceilings: Ceilings) -> dict:
         rung = name.split("/")[0]
         flops = {CEILING: ceilings.mma_sync, WGMMA_CEILING: ceilings.wgmma}.get(name, lambda: 2 * size**3)()
         if rung not in best or time.median < best[rung]["seconds"]:
+            # The committed results name the configuration's key "instance".
             best[rung] = {"instance": name, "seconds": time.median, "tflops": flops / time.median / 1e12, "spread": time.spread}
     wrong = {name: error for name, error in errors.items() if not error <= 1}
     if wrong:
-        raise SystemExit(f"outside their error bound at {size}: {wrong}")
+        raise SystemExit(f"results at M = N = K = {size} are outside their error bound; error/bound: {wrong}")
     return best
 
 
 def table(result: dict) -> str:
-    """A markdown table: a row for each rung, TFLOP/s at each size, and the largest part of the same size's ceiling."""
+    """Return a markdown table with a row for each rung: TFLOP/s at each size, and the largest share of the mma.sync ceiling."""
     sizes = result["sizes"]
     rungs = [kernel["name"] for kernel in tc.kernels()] + [PICK, "torch.addmm", CEILING, WGMMA_CEILING]
     rungs = [rung for rung in rungs if all(rung in figures for figures in sizes.values())]
@@ -83,15 +96,19 @@ def table(result: dict) -> str:
     r = result["record"]
     lines += [
         "",
-        f"fp16, full C, alpha = beta = 0.5; {r['device']}, torch {r['torch']}, commit {r['commit']}. Each column was timed in "
-        "one interleaved run and shows each rung's fastest instance there; the last one is its largest share of the mma.sync "
-        f"loop in a column. A copy moved {result['copy TB/s']:.2f} TB/s.",
+        "A cell gives a rung's TFLOP/s for fp16, a full C and alpha = beta = 0.5, with the rung's fastest configuration at "
+        "the size. All rungs of a size were timed in one interleaved run. The last column is a rung's largest share of "
+        f"the mma.sync loop at any size. A copy moved {result['copy TB/s']:.2f} TB/s. The table was measured on an "
+        f"{r['device']} with torch {r['torch']} at commit {r['commit']}.",
     ]
     return "\n".join(lines) + "\n"
 
 
 def draw(result: dict, path: Path) -> None:
-    """TFLOP/s over the matrix size, a line for each rung, torch.addmm dotted and the mma.sync ceiling dashed."""
+    """Draw TFLOP/s over the matrix size to `path`, with a line for each rung (needs matplotlib).
+
+    torch.addmm's line is dotted. The lines of the ceilings are dashed.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -115,11 +132,11 @@ def draw(result: dict, path: Path) -> None:
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m bench.ladder", description=__doc__.split("\n")[0])
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--png", type=Path)
-    parser.add_argument("--from-json", type=Path, help="measure nothing; render a result written earlier")
-    parser.add_argument("--docs", action="store_true", help="update docs/performance.md")
-    parser.add_argument("--seconds", type=float, default=0.01, help="for each contender in each round")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--png", type=Path, help="draw TFLOP/s over the size to this file (needs matplotlib)")
+    parser.add_argument("--from-json", type=Path, help="read the figures that --json wrote instead of measuring")
+    parser.add_argument("--docs", action="store_true", help="update the table in docs/performance.md")
+    parser.add_argument("--seconds", type=float, default=0.01, help="seconds that each contender runs in each round")
     options = parser.parse_args()
     if options.from_json:
         result = json.loads(options.from_json.read_text())

@@ -1,13 +1,18 @@
-"""Real networks with random weights, on torch's products and on this package's.
+"""Real networks with random weights, with torch's products and with this package's.
 
     python -m bench.models [--json FILE] [--small] [--only TEXT] [--task TASK] [--rounds N]     (needs transformers)
 
-GPT-2 (its Conv1D layers, its head of 50257 tokens), a BERT encoder, Llama-style layers and a ViT, fp16 and bf16: prefill and,
-where the network writes text, decoding with a cache. Each mode is timed in turn, wall clock of a whole forward call,
-host and GPU: eager as it is, inside enabled(), with swap_linears, and compiled without and with compile_options(). Beside them
-stand how long the GPU works in a call, how long of that for products, with the activations that are part of them, the error
-against the same network in float32, and, for GPT-2, whether 64 greedy steps give torch's tokens. A decoding step waits for the
-host, whose time varies more than kernels' does: the spread tells by how much. --small: tiny networks, without a GPU.
+The networks are GPT-2 (Conv1D layers and a head of 50257 tokens), a BERT encoder, Llama-style layers and a ViT, in fp16 and
+bf16. The tasks are prefill and, for networks that generate text, decoding with a cache.
+
+Each network runs in these modes, which take turns: eager, inside enabled(), with swap_linears, compiled, and compiled with
+compile_options(). A time is the wall clock of a whole forward call. Decoding is host-bound, and the host's time varies more
+than the kernels' time: the spread is large.
+
+The results also have the GPU time of a call, the part of it that products take (with their fused activations), the error
+against the same network in float32 and, for GPT-2, the number of greedy steps that give torch's tokens.
+
+--small runs tiny networks. They need no GPU.
 """
 
 import argparse
@@ -28,22 +33,35 @@ import torch_addmm_tc as tc
 from bench.timing import record
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+# The operators that the profiler counts as products: this package's, or torch's if this package's did not run.
 OURS = {"tc::addmm"}
 PRODUCTS = {"aten::addmm", "aten::mm", "aten::_addmm_activation"}
-PAIRS = ("torch", "enabled()"), ("torch.compile", "torch.compile, compile_options()")  # without the package, and with it
+# Modes whose GPU time is compared: without this package, with this package.
+PAIRS = ("torch", "enabled()"), ("torch.compile", "torch.compile, compile_options()")
 GREEDY_STEPS = 64
 
 
 @dataclass(frozen=True)
 class Network:
+    """A network and the calls that are measured.
+
+    Args:
+        name: the network's name.
+        build: returns the network in float32 on the CPU.
+        batches: (sequences, tokens per sequence) of each prefill. For a ViT: (images, 1).
+        decodes: the sequences of each decoding step.
+        image: pixels of an image's side. 0 for a network that takes tokens.
+    """
+
     name: str
-    build: Callable[[], torch.nn.Module]  # float32, on the CPU
-    batches: tuple[tuple[int, int], ...]  # (sequences, tokens of each) of a forward call; images for a ViT
-    decodes: tuple[int, ...] = ()  # sequences of a decoding step
-    image: int = 0  # pixels of an image's side, for a ViT
+    build: Callable[[], torch.nn.Module]
+    batches: tuple[tuple[int, int], ...]
+    decodes: tuple[int, ...] = ()
+    image: int = 0
 
 
 def networks(small: bool) -> list[Network]:
+    """Return the networks, or tiny versions of them."""
     t = transformers
     width, layers, heads, vocabulary = (64, 2, 4, 501) if small else (768, 12, 12, 50257)
     special = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
@@ -73,17 +91,19 @@ def networks(small: bool) -> list[Network]:
 
 
 def output(result) -> torch.Tensor:
+    """Return the logits or, for a network without a head, the last hidden state."""
     return result.logits if "logits" in result else result.last_hidden_state
 
 
 def prefill(network, sequences, tokens):
-    """The arguments of a forward call."""
+    """Return random arguments of a forward call."""
     if network.image:
         return {"pixel_values": torch.randn(sequences, 3, network.image, network.image, device=DEVICE)}
     return {"input_ids": torch.randint(0, 500, (sequences, tokens), device=DEVICE)}
 
 
 def call(model, arguments) -> Callable[[], torch.Tensor]:
+    """Return a function that makes one forward call without a cache. `arguments` is cast to the model's dtype."""
     dtype = next(model.parameters()).dtype
     cast = {name: x.to(dtype) if x.is_floating_point() else x for name, x in arguments.items()}
     extra = {} if "pixel_values" in cast or not hasattr(model, "lm_head") else {"use_cache": False}
@@ -91,7 +111,10 @@ def call(model, arguments) -> Callable[[], torch.Tensor]:
 
 
 def decode(model, sequences, context) -> Callable[[], torch.Tensor]:
-    """One step after `context` tokens; the cache is cut back afterwards, so that every call is the same."""
+    """Return a function that makes one decoding step after `context` tokens.
+
+    The function crops the cache after the step, so that every step is the same.
+    """
     ids = torch.randint(0, 500, (sequences, context), device=DEVICE)
     cache = model(input_ids=ids, use_cache=True).past_key_values
 
@@ -104,7 +127,7 @@ def decode(model, sequences, context) -> Callable[[], torch.Tensor]:
 
 
 def modes(model, *, compiled: bool) -> dict:
-    """Name: (the model to call, the context to call it in)."""
+    """Return {mode: (model, context manager to call the model in)}. `compiled` adds the compiled modes."""
     result = {
         "torch": (model, nullcontext),
         "enabled()": (model, lambda: tc.enabled(DEVICE)),
@@ -117,18 +140,26 @@ def modes(model, *, compiled: bool) -> dict:
 
 
 def milliseconds(contenders, rounds) -> tuple[dict, dict]:
-    """Wall clock of a call, its GPU work included, in rounds in which the contenders take turns: each one's median, and half
-    the distance of its quartiles over that."""
+    """Time a call of each contender in turn, GPU work included.
+
+    Args:
+        contenders: name -> (function, context manager).
+        rounds: rounds that count. Three rounds of warm-up precede them.
+
+    Returns:
+        (name -> median wall-clock milliseconds, name -> spread). A spread is half the distance of the quartiles, as a fraction
+        of the median.
+    """
     samples = {name: [] for name in contenders}
     wait = torch.cuda.synchronize if DEVICE == "cuda" else lambda: None
-    for warm in range(rounds + 3):
+    for done in range(rounds + 3):
         for name, (function, context) in contenders.items():
             with context():
                 wait()
                 begin = time.perf_counter()
                 function()
                 wait()
-            if warm >= 3:
+            if done >= 3:
                 samples[name].append(1e3 * (time.perf_counter() - begin))
     quartiles = {name: statistics.quantiles(times) if rounds > 1 else times * 3 for name, times in samples.items()}
     return (
@@ -138,13 +169,13 @@ def milliseconds(contenders, rounds) -> tuple[dict, dict]:
 
 
 def work(function, context) -> tuple[float, float]:
-    """Milliseconds that the GPU (or, without one, the CPU) works in a call, and those of them that products take."""
+    """Profile one call. Return its milliseconds of work on the GPU (or, without one, the CPU), and those of its products."""
     on_gpu = DEVICE == "cuda"
     activity = torch.profiler.ProfilerActivity
     with context(), torch.profiler.profile(activities=[activity.CPU] + [activity.CUDA] * on_gpu) as profile:
         function()
     events = profile.key_averages()
-    if on_gpu:  # kernels; the operators that launched them count them once more
+    if on_gpu:  # only kernels count: the operators that launched them have the same time again
         kernels = (e for e in events if e.device_type == torch.autograd.DeviceType.CUDA and not e.is_user_annotation)
         total = sum(e.self_device_time_total for e in kernels)
     else:
@@ -155,11 +186,16 @@ def work(function, context) -> tuple[float, float]:
 
 
 def relative_error(result, exact) -> float:
+    """Return the norm of the difference over the norm of `exact`."""
     return float((result.double() - exact.double()).norm() / exact.double().norm())
 
 
 def greedy(model, context):
-    """The tokens of 64 greedy steps after 16 given ones, and by how much each step's winner won."""
+    """Generate 64 tokens greedily after 16 given tokens.
+
+    Returns:
+        (tokens, leads). A step's lead is the difference of its two highest logits.
+    """
     ids = torch.arange(16, device=DEVICE)[None]
     cache, tokens, leads = None, [], []
     with context():
@@ -172,7 +208,16 @@ def greedy(model, context):
     return tokens, leads
 
 
-def measure(network, dtype, rounds, *, small, only=""):
+def measure(network, dtype, rounds, *, small, only="") -> list[dict]:
+    """Measure a network's tasks in every mode.
+
+    Args:
+        network: a Network.
+        dtype: the dtype to cast the network to.
+        rounds: rounds of a prefill. A decoding step takes four times as many.
+        small: whether the network is a tiny one.
+        only: "prefill", "decode", or "" for both.
+    """
     torch.manual_seed(0)
     exact = network.build().eval().requires_grad_(False).to(DEVICE)
     model = copy.deepcopy(exact).to(dtype)
@@ -188,11 +233,11 @@ def measure(network, dtype, rounds, *, small, only=""):
         for name, (variant, context) in modes(model, compiled=kind == "prefill").items():
             function = call(variant, arguments) if kind == "prefill" else decode(variant, sequences, tokens)
             contenders[name] = function, context
-        more = 4 if kind == "decode" else 1  # the host's time, which it waits for, varies more
-        row["milliseconds"], row["spread"] = milliseconds(contenders, more * rounds)
-        works = {name: work(*contenders[name]) for pair in PAIRS for name in pair if name in contenders}
-        row["milliseconds of work"] = {name: total for name, (total, _) in works.items()}
-        row["milliseconds of products"] = {name: products for name, (_, products) in works.items()}
+        factor = 4 if kind == "decode" else 1  # decoding is host-bound, and the host's time varies more
+        row["milliseconds"], row["spread"] = milliseconds(contenders, factor * rounds)
+        profiled = {name: work(*contenders[name]) for pair in PAIRS for name in pair if name in contenders}
+        row["milliseconds of work"] = {name: total for name, (total, _) in profiled.items()}
+        row["milliseconds of products"] = {name: products for name, (_, products) in profiled.items()}
         if kind == "prefill":
             expected, row["error against float32"] = call(exact, arguments)(), {}
             for name, (function, context) in contenders.items():
@@ -204,23 +249,29 @@ def measure(network, dtype, rounds, *, small, only=""):
         ours, _ = greedy(model, lambda: tc.enabled(DEVICE))
         same = next((i for i, (x, y) in enumerate(zip(ours, theirs, strict=True)) if x != y), GREEDY_STEPS)
         rows[0]["greedy steps alike"] = same
-        if same < GREEDY_STEPS:  # how close torch's own choice was there
+        if same < GREEDY_STEPS:  # a small lead means that rounding decided
             rows[0]["lead of torch's token where they part"] = leads[same]
     return rows
 
 
 def table(result) -> str:
+    """Return a markdown table of a result."""
     names = max((list(row["milliseconds"]) for row in result["rows"]), key=len)
-    lines = ["| network | task | dtype | " + " | ".join(names) + " | GPU, of that products | the same, compiled | error |"]
-    lines.append("|---" * (len(names) + 6) + "|")
+    lines = [
+        "A mode's column gives the median time of a forward call, its spread and its speed relative to torch. The GPU columns "
+        "give the GPU time of a call and, in parentheses, the part that products take, without and with this package. The last "
+        "column gives the relative error against float32.\n",
+        f"| network | task | dtype | {' | '.join(names)} | GPU (products), eager | GPU (products), compiled | error |",
+        "|---" * (len(names) + 6) + "|",
+    ]
     for row in result["rows"]:
         times, errors = row["milliseconds"], row.get("error against float32", {})
         cells = [
             f"{times[n]:.2f} ms ±{row['spread'][n]:.0%} ({times['torch'] / times[n]:.2f}x)" if n in times else "" for n in names
         ]
-        works, products = row["milliseconds of work"], row["milliseconds of products"]
+        total, products = row["milliseconds of work"], row["milliseconds of products"]
         for pair in PAIRS:
-            cells.append(" to ".join(f"{works[name]:.2f} ms, {products[name]:.2f} ms" for name in pair if name in works))
+            cells.append(", ".join(f"{total[name]:.2f} ms ({products[name]:.2f} ms)" for name in pair if name in total))
         cells.append(f"{errors['enabled()']:.1e}, torch {errors['torch']:.1e}" if errors else "")
         batch = "x".join(map(str, row["batch"]))
         lines.append(f"| {row['network']} | {row['task']} {batch} | {row['dtype']} | " + " | ".join(cells) + " |")
@@ -229,15 +280,19 @@ def table(result) -> str:
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m bench.models", description=__doc__.split("\n")[0])
-    parser.add_argument("--json", type=Path, help="write the figures here, and the table beside it as .md")
-    parser.add_argument("--small", action="store_true", help="tiny networks")
-    parser.add_argument("--only", default="", help="only networks whose name contains this")
-    parser.add_argument("--task", default="", choices=("", "prefill", "decode"), help="only these tasks; both by default")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--json", type=Path, help="write the figures to this file and the table to the .md file beside it")
+    parser.add_argument("--small", action="store_true", help="run tiny networks")
+    parser.add_argument("--only", default="", help="run only networks whose name contains this")
+    parser.add_argument(
+        "--task", default="", choices=("", "prefill", "decode"), help="run only this task; the default runs both"
+    )
+    parser.add_argument("--rounds", type=int, default=15, help="rounds of a prefill; a decoding step takes four times as many")
     options = parser.parse_args()
     chosen = [network for network in networks(options.small) if options.only in network.name]
     if not chosen:
-        parser.error(f"no network is called {options.only!r}; there are {', '.join(n.name for n in networks(options.small))}")
+        parser.error(
+            f"--only {options.only!r} matches no network; they are {', '.join(n.name for n in networks(options.small))}"
+        )
     result = {"record": record() if DEVICE == "cuda" else {}, "rows": []}
     with torch.inference_mode():
         for network in track(chosen, "models"):
@@ -252,7 +307,7 @@ def main():
     worse = [row for row in result["rows"] for name, error in row.get("error against float32", {}).items()
              if "torch" not in name.split(",")[0] and not error <= 1.05 * row["error against float32"]["torch"]]  # fmt: skip
     if worse:
-        raise SystemExit(f"{len(worse)} rows are further from float32 than torch's own")
+        raise SystemExit(f"{len(worse)} errors against float32 exceed 1.05 times torch's")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""What a sweep's figures say: the full table, the summary of docs/performance.md, README's row of means, and two pictures.
+"""The report of a sweep: its full table, its summary, its row of means and its two pictures.
 
     python -m bench.report bench/results/NAME.json [--docs]
 
-Writes NAME.md, NAME-roofline.png and NAME-ratios.png beside the JSON (pictures need matplotlib). --docs replaces the summary
-between the markers in docs/performance.md and the row of means in README.md.
+The command writes NAME.md, NAME-roofline.png and NAME-ratios.png beside the JSON file (needs matplotlib). --docs replaces the
+summary between the markers in docs/performance.md and the row of means in README.md.
 """
 
 import argparse
@@ -14,48 +14,70 @@ from pathlib import Path
 
 from bench.timing import ROOT
 
-FORMS = {"full": "full C", "full fp32": "fp32 C and D", "bias": "1-D bias"}
+FORMS = {"full": "full C", "full fp32": "fp32 C and D", "bias": "1-D bias"}  # Problem.c -> its name in tables
 README, PERFORMANCE = ROOT / "README.md", ROOT / "docs" / "performance.md"
-SLOWER = 0.97  # of torch.addmm's speed: README counts the rows below it
+SLOWER = 0.97  # README counts the rows whose speed relative to torch.addmm is below this
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """What is computed: D (M, N) = A (M, K) B (K, N) and C, as the sweep names it."""
+    """One problem of the sweep.
+
+    Args:
+        m, n, k: the sizes of D (M, N) = A (M, K) B (K, N).
+        b: "row" for a row-major B, "col" for a weight-major B (the transpose of a row-major (N, K) weight).
+        dtype: A's and B's dtype: "float16", "bfloat16", "float32", or "tf32" for float32 operands that may be rounded to TF32.
+        c: "full" for an (M, N) C in A's dtype, "full fp32" for an (M, N) C and D in fp32, "bias" for an (N,) C in A's dtype.
+    """
 
     m: int
     n: int
     k: int
-    b: str  # row, or col for weight-major
-    dtype: str  # of A and B: float16, bfloat16, float32, or tf32 for float32 operands that may be rounded
-    c: str  # full, full fp32, or bias
+    b: str
+    dtype: str
+    c: str
 
     @property
     def shape(self) -> tuple[int, int, int]:
+        """(M, N, K)."""
         return self.m, self.n, self.k
 
     @property
-    def halves(self) -> bool:
+    def is_16_bit(self) -> bool:
+        """Whether A and B have a 16-bit dtype."""
         return self.dtype in ("float16", "bfloat16")
 
     @property
     def flops(self) -> int:
+        """The FLOPs of A B."""
         return 2 * self.m * self.n * self.k
 
     @property
     def bytes(self) -> int:
-        """Of A, B, C and D, each moved once."""
-        size = 2 if self.halves else 4
+        """The bytes of A, B, C and D, each moved once."""
+        size = 2 if self.is_16_bit else 4
         c = self.n if self.c == "bias" else self.m * self.n
         return size * (self.m * self.k + self.k * self.n) + (4 if self.c == "full fp32" else size) * (c + self.m * self.n)
 
 
 @dataclasses.dataclass(frozen=True)
 class Row(Problem):
-    """One problem's figures. Times in microseconds; spread is half the rounds' range over their median."""
+    """The figures of one problem. Times are in microseconds.
+
+    Args:
+        kernel: the kernel that ran.
+        error: the largest error of an element, as a fraction of the bound of torch_addmm_tc/testing.py.
+        tc: the op's time.
+        torch_addmm: torch.addmm's time.
+        mm: the time of torch.mm, the product without C.
+        tc_spread, torch_addmm_spread: half the difference of the slowest and the fastest round, as a fraction of the median.
+        limit: the time that the ceilings of FLOP/s and of bytes/s allow, the larger of the two.
+        regret: the time of the planner's pick over that of the fastest candidate that was timed. None if it was not measured.
+        cublaslt: the time of cuBLASLt's fastest algorithm. None if it was not measured.
+    """
 
     kernel: str
-    error: float  # as a fraction of the bound of torch_addmm_tc/testing.py
+    error: float
     tc: float
     torch_addmm: float
     mm: float
@@ -63,41 +85,47 @@ class Row(Problem):
     torch_addmm_spread: float
     limit: float
     regret: float | None = None
-    cublaslt: float | None = None  # its fastest algorithm's time
+    cublaslt: float | None = None
 
     @property
     def tflops(self) -> float:
+        """The op's TFLOP/s."""
         return self.flops / self.tc * 1e-6
 
     @property
     def ratio(self) -> float:
+        """torch.addmm's time over the op's time."""
         return self.torch_addmm / self.tc
 
     def figures(self) -> dict:
+        """Return the row as the JSON file keeps it."""
         return dataclasses.asdict(self) | {"tflops": self.tflops, "ratio": self.ratio, "of_limit": self.limit / self.tc}
 
     @classmethod
     def of(cls, figures: dict) -> "Row":
+        """Return the row that figures() described."""
         return cls(**{field.name: figures[field.name] for field in dataclasses.fields(cls) if field.name in figures})
 
 
 def rows_of(result: dict) -> list[Row]:
+    """Return the rows of a sweep's JSON file."""
     return [Row.of(figures) for figures in result["rows"]]
 
 
 def geometric_mean(values) -> float:
+    """Return the geometric mean of positive numbers, NaN if there are none."""
     values = list(values)
     return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
 
 
 def insert(name: str, text: str, page: str) -> str:
-    """Return the page with what stands between a name's markers replaced."""
+    """Return the page with `text` between the markers of `name`."""
     begin, end = (f"<!-- {name}: {which} -->" for which in ("begin", "end"))
     return page[: page.index(begin) + len(begin)] + "\n" + text + page[page.index(end) :]
 
 
 def insert_row(row: str, page: str) -> str:
-    """Return the page with the table row that has the same first cell replaced."""
+    """Return the page with `row` in place of the table row that has the same first cell."""
     lines, first = page.split("\n"), row.split(" | ")[0] + " | "
     (at,) = (i for i, line in enumerate(lines) if line.startswith(first))
     return "\n".join([*lines[:at], row, *lines[at + 1 :]])
@@ -107,7 +135,7 @@ def insert_row(row: str, page: str) -> str:
 
 
 def table(result: dict) -> str:
-    """Every row as a markdown table, under a heading that says where it was measured."""
+    """Return a markdown table of every row, under the run's record."""
     rows = rows_of(result)
     lines = [f"{name}: {value}  " for name, value in result["record"].items()]
     lines += [
@@ -140,46 +168,54 @@ def table(result: dict) -> str:
 
 
 def means(result: dict) -> str:
-    """README's row: the geometric mean of each form over all 16-bit rows, and how many rows are slower than SLOWER."""
-    halves = [r for r in rows_of(result) if r.halves]
-    shapes, slower = len({r.shape for r in halves}), sum(r.ratio < SLOWER for r in halves)
+    """Return README's row: the geometric mean of each form over the 16-bit rows, and the number of rows below SLOWER."""
+    rows = [r for r in rows_of(result) if r.is_16_bit]
+    shapes, slower = len({r.shape for r in rows}), sum(r.ratio < SLOWER for r in rows)
     cells = [f"[the sweep](docs/performance.md#the-sweep): {shapes} shapes, on which the kernels were tuned"]
-    cells += [f"{geometric_mean(r.ratio for r in halves if r.c == c):.2f}x" for c in FORMS]
-    return f"| {' | '.join(cells)} | {slower} of {len(halves)} |"
+    cells += [f"{geometric_mean(r.ratio for r in rows if r.c == c):.2f}x" for c in FORMS]
+    return f"| {' | '.join(cells)} | {slower} of {len(rows)} |"
 
 
 def summary(result: dict) -> str:
-    """docs/performance.md's part: every shape once, means over all 16-bit rows, and each shape that is slower somewhere."""
+    """Return the summary of docs/performance.md.
+
+    It has a row for each shape, the means over the 16-bit rows, the shapes slower than torch.addmm, and the host's times.
+    """
     rows = rows_of(result)
-    halves = [r for r in rows if r.halves]
+    rows_16_bit = [r for r in rows if r.is_16_bit]
     lines = ["| M, N, K | " + " | ".join(FORMS.values()) + " |", "|---|" + "---|" * len(FORMS)]
-    for shape in dict.fromkeys(r.shape for r in halves):
-        plain = {r.c: r for r in halves if (r.shape, r.dtype, r.b) == (shape, "float16", "row")}
-        cells = [f"{plain[c].tflops:.0f} TFLOP/s, {plain[c].ratio:.2f}x" for c in FORMS]
+    for shape in dict.fromkeys(r.shape for r in rows_16_bit):
+        shown = {r.c: r for r in rows_16_bit if (r.shape, r.dtype, r.b) == (shape, "float16", "row")}
+        cells = [f"{shown[c].tflops:.0f} TFLOP/s, {shown[c].ratio:.2f}x" for c in FORMS]
         lines.append(f"| {', '.join(map(str, shape))} | " + " | ".join(cells) + " |")
     groups = {
-        "geometric mean, all shapes": halves,
-        "N and K multiples of 8": [r for r in halves if r.n % 8 == r.k % 8 == 0],
-        "the others": [r for r in halves if r.n % 8 or r.k % 8],
+        "geometric mean, all shapes": rows_16_bit,
+        "geometric mean, N and K multiples of 8": [r for r in rows_16_bit if r.n % 8 == r.k % 8 == 0],
+        "geometric mean, other N or K": [r for r in rows_16_bit if r.n % 8 or r.k % 8],
     }
     for name, group in groups.items():
-        means = (geometric_mean(r.ratio for r in group if r.c == c) for c in FORMS)
-        lines.append(f"| *{name}* | " + " | ".join(f"{mean:.2f}x" for mean in means) + " |")
-    counts = (f"{sum(r.ratio < 1 for r in halves if r.c == c)} of {sum(r.c == c for r in halves)}" for c in FORMS)
+        cells = [f"{geometric_mean(r.ratio for r in group if r.c == c):.2f}x" for c in FORMS]
+        lines.append(f"| *{name}* | " + " | ".join(cells) + " |")
+    ratios_of = {c: [r.ratio for r in rows_16_bit if r.c == c] for c in FORMS}
+    counts = (f"{sum(ratio < 1 for ratio in ratios_of[c])} of {len(ratios_of[c])}" for c in FORMS)
     lines.append("| *rows slower than torch.addmm* | " + " | ".join(counts) + " |")
     worst = {}
     for r in sorted(rows, key=lambda r: r.ratio):
         if r.ratio < 1:
-            name = ("" if r.halves else f"{r.dtype} operands, ") + FORMS[r.c]
+            name = ("" if r.is_16_bit else f"{r.dtype} operands, ") + FORMS[r.c]
             worst.setdefault(name, {}).setdefault("x".join(map(str, r.shape)), r.ratio)
-    listed = (f"{name}: " + ", ".join(f"{s} {q:.2f}x" for s, q in shapes.items()) for name, shapes in worst.items())
+    listed = "; ".join(f"{name}: " + ", ".join(f"{s} {q:.2f}x" for s, q in shapes.items()) for name, shapes in worst.items())
     r, host = result["record"], result["host"]
     lines += [
         "",
-        f"TFLOP/s and speed over torch.addmm: fp16, row-major B, alpha = beta = 0.5 (bias: 1); {r['device']}, torch "
-        f"{r['torch']}, commit {r['commit']}. Means and counts are over fp16 and bf16, row- and weight-major B.",
+        "A cell gives TFLOP/s and the speed relative to torch.addmm, for fp16, a row-major B and alpha = beta = 0.5 (1 with a "
+        "bias). The means and counts are over fp16 and bf16, and over row-major and weight-major B. The table was "
+        f"measured on an {r['device']} with torch {r['torch']} at commit {r['commit']}.",
         "",
-        f"Slower than torch.addmm in some dtype and layout, the worst of each shape: {'; '.join(listed) or 'none'}.",
+        "These shapes are slower than torch.addmm in at least one dtype and layout. Each figure is the shape's lowest. "
+        f"{listed}."
+        if listed
+        else "No row is slower than torch.addmm.",
         "",
         "| host microseconds of an eager call | full C | 1-D bias | full C, grad mode on | 1-D bias, grad mode on |",
         "|---|---|---|---|---|",
@@ -194,7 +230,7 @@ def summary(result: dict) -> str:
 
 
 def roofline(result: dict):
-    """TFLOP/s over FLOPs per byte: this package's fp16 rows (filled) and torch.addmm's (open)."""
+    """Draw TFLOP/s over FLOPs per byte for the fp16 rows. This package's markers are filled, torch.addmm's are open."""
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
@@ -218,17 +254,17 @@ def roofline(result: dict):
 
 
 def ratios(result: dict):
-    """torch.addmm's time over this package's: a panel for each form of C, a line for each shape."""
+    """Draw torch.addmm's time over this package's, with a panel for each form of C and a line for each shape."""
     from matplotlib import pyplot
 
-    halves = [r for r in rows_of(result) if r.halves]
-    shapes = list(dict.fromkeys(r.shape for r in halves))[::-1]
+    rows = [r for r in rows_of(result) if r.is_16_bit]
+    shapes = list(dict.fromkeys(r.shape for r in rows))[::-1]
     figure, panels = pyplot.subplots(1, len(FORMS), figsize=(11, 5), sharey=True, sharex=True, layout="constrained")
     dtypes, orders = (("float16", "o"), ("bfloat16", "s")), (("row", "tab:blue"), ("col", "tab:orange"))
     kinds = [(dtype, b, marker, colour) for dtype, marker in dtypes for b, colour in orders]
     for axes, (form, label) in zip(panels, FORMS.items()):
         for dtype, b, marker, colour in kinds:
-            chosen = [r for r in halves if (r.c, r.dtype, r.b) == (form, dtype, b)]
+            chosen = [r for r in rows if (r.c, r.dtype, r.b) == (form, dtype, b)]
             at = [shapes.index(r.shape) for r in chosen]
             name = f"{dtype}, B {'row' if b == 'row' else 'weight'}-major"
             axes.scatter([r.ratio for r in chosen], at, color=colour, marker=marker, s=16, label=name)
@@ -246,7 +282,7 @@ def ratios(result: dict):
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__.split("\n")[0])
-    parser.add_argument("json", type=Path, help="what bench.sweep wrote")
+    parser.add_argument("json", type=Path, help="the JSON file that bench.sweep wrote")
     parser.add_argument("--docs", action="store_true", help="update docs/performance.md and README.md")
     options = parser.parse_args()
     result = json.loads(options.json.read_text())

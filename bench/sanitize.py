@@ -1,11 +1,11 @@
-"""Every configuration of every kernel on awkward shapes, for compute-sanitizer. No other work runs on the GPU.
+"""Runs of every configuration of every kernel on awkward shapes, for compute-sanitizer.
 
-    compute-sanitizer --tool memcheck python -m bench.sanitize        (or racecheck, synccheck, initcheck)
-    ... python -m bench.sanitize --grid [--kernel NAME] [--part I/N]   the tests' whole case grid instead
+    compute-sanitizer --tool memcheck python -m bench.sanitize         (or racecheck, synccheck, initcheck)
+    ... python -m bench.sanitize --grid [--kernel NAME] [--part I/N]   runs the tests' whole case grid instead
 
-Every tensor and every workspace is an allocation of its own that ends with its last element, so that memcheck sees an access
-past the end. Inputs are made and checked on the CPU, so that the tool's time goes into this package's kernels alone.
-Exits with 1 if a result is outside its error bound.
+Every tensor and every workspace is an allocation of its own that ends with its last element: memcheck then reports any access
+past the end. Inputs and references are computed on the CPU: the GPU runs this package's kernels alone, which a sanitizer slows
+down. The exit code is 1 if a result is outside its error bound.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import os
 import sys
 from typing import NamedTuple
 
-os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"  # torch reads it when it starts
+os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"  # torch reads the variable at import
 
 import torch  # noqa: E402
 
@@ -26,17 +26,19 @@ F32, BF16 = torch.float32, torch.bfloat16
 
 
 class Check(NamedTuple):
+    """A case and the layout of its result."""
+
     case: Case
-    d: str = "row"  # the result's layout
+    d: str = "row"  # a name in torch_addmm_tc.testing.LAYOUTS
 
 
 CHECKS = [
-    # Sizes with tails in every direction. Rows of A, B, C and D are not multiples of 16 bytes, and neither are their ends.
+    # M, N and K are no multiples of a tile's sizes. The rows of A, B, C and D do not start or end at 16-byte boundaries.
     Check(Case(137, 265, 331)),
     Check(Case(137, 265, 331, BF16, a="col", b="col", c="col"), d="col"),
     Check(Case(131, 141, 151, a="row_odd", b="row_odd", c="row_odd"), d="row_odd"),
     Check(Case(137, 265, 72, out_dtype=F32, c="misaligned", a="misaligned", b="misaligned"), d="misaligned"),
-    # Aligned operands, whose C or D ends in the middle of a vector.
+    # A and B are aligned. A row of C or D ends inside a vector.
     Check(Case(200, 3001, 72, b="col", broadcast="(N)")),
     Check(Case(200, 3001, 72, BF16, b="col", broadcast="(1,N)", activation="relu"), d="row_pitched"),
     Check(Case(72, 3004, 72, b="col", broadcast="(N)", out_dtype=F32)),
@@ -45,17 +47,17 @@ CHECKS = [
     Check(Case(264, 521, 136, b="col", c="strided"), d="strided"),
     Check(Case(264, 521, 136, b="col", self_dtype=F32, out_dtype=F32)),
     Check(Case(264, 522, 136, b="col", self_dtype=F32, out_dtype=F32, c="row_pitched"), d="row_pitched"),
-    # Aligned throughout: C and D by TMA, A and B along each direction.
+    # All matrices are aligned: C and D go by TMA. A and B are row-major and column-major.
     Check(Case(264, 520, 200, BF16, activation="gelu")),
     Check(Case(264, 136, 416, a="col_pitched", b="row_pitched", broadcast="(N)", activation="gelu_tanh")),
     Check(Case(264, 136, 416, b="col_pitched", out_dtype=F32)),
-    # One row or column, and a K that may be split.
+    # D has one row or column, or few rows and a K that split-K may divide.
     Check(Case(1, 264, 331)),
     Check(Case(1, 1001, 4096, b="col")),
     Check(Case(1001, 1, 333, BF16, broadcast="(M,1)")),
     Check(Case(40, 28, 5000, BF16, broadcast="(N)")),
     Check(Case(40, 27, 5001, c="col"), d="col"),
-    # Repacked operands, and fp32.
+    # Operands are repacked, or fp32.
     Check(Case(72, 136, 200, a="strided", b="strided", broadcast="()")),
     Check(Case(72, 141, 200, F32, a="row_odd", broadcast="(N)")),
     Check(Case(72, 141, 203, F32, tf32=True)),
@@ -64,7 +66,7 @@ CHECKS = [
 
 
 def on_device(x: torch.Tensor) -> torch.Tensor:
-    """x on the GPU, at its strides and offset, in an allocation that ends with its last element."""
+    """Return a copy of x on the GPU with x's strides and offset, in an allocation that ends with the last element."""
     last = x.storage_offset() + sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
     storage = x.as_strided((last + 1 if x.numel() else 0,), (1,), 0).cuda()
     return storage.as_strided(x.shape, x.stride(), x.storage_offset())
@@ -72,31 +74,34 @@ def on_device(x: torch.Tensor) -> torch.Tensor:
 
 @functools.lru_cache(maxsize=len(CHECKS))
 def inputs_and_reference(case: Case, seed: int):
+    """Return a case's (inputs, reference) on the CPU."""
     args = case.inputs("cpu", seed)
     return args, case.reference(args)
 
 
-def takes(kernel: dict, case: Case) -> bool:
-    wanted = "tf32" if case.tf32 else str(case.dtype).removeprefix("torch.")
-    return wanted in kernel["maths"] and not (kernel["contiguous_operands"] and "strided" in (case.a, case.b))
+def can_run(kernel: dict, case: Case) -> bool:
+    """Return whether a kernel, an entry of torch_addmm_tc.kernels(), supports the case's math and operand layouts."""
+    math = "tf32" if case.tf32 else str(case.dtype).removeprefix("torch.")
+    return math in kernel["maths"] and not (kernel["contiguous_operands"] and "strided" in (case.a, case.b))
 
 
 def main() -> int:
+    """Run the checks. Return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench.sanitize", description=__doc__.split("\n")[0])
-    parser.add_argument("--grid", action="store_true", help="the tests' whole case grid")
-    parser.add_argument("--kernel", choices=[kernel["name"] for kernel in tc.kernels()], help="only this one")
-    parser.add_argument("--part", default="0/1", help="I/N: every Nth case from the Ith, so that N processes share the cases")
-    parser.add_argument("--seed", type=int, default=0, help="of the random inputs")
+    parser.add_argument("--grid", action="store_true", help="run the tests' whole case grid")
+    parser.add_argument("--kernel", choices=[kernel["name"] for kernel in tc.kernels()], help="run only this kernel")
+    parser.add_argument("--part", default="0/1", help="I/N: run every Nth case from the Ith; N processes can share the cases")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random inputs")
     options = parser.parse_args()
     part, parts = map(int, options.part.split("/"))
     if not torch.cuda.is_available():
-        sys.exit("python -m bench.sanitize: needs an NVIDIA GPU and a CUDA build of torch.")
+        sys.exit("python -m bench.sanitize: no GPU was found; run it with an NVIDIA GPU and a CUDA build of torch")
     wrong = count = 0
     for kernel in tc.kernels():
         if options.kernel not in (None, kernel["name"]):
             continue
         chosen = [Check(case) for case in kernel_grid(kernel)] if options.grid else CHECKS
-        for case, d in [x for x in chosen if takes(kernel, x.case)][part::parts]:
+        for case, d in [x for x in chosen if can_run(kernel, x.case)][part::parts]:
             args, expected = inputs_and_reference(case, options.seed)
             on_gpu = [on_device(x) for x in args]
             empty = matrix(d, case.m, case.n, case.out_dtype or case.dtype, "cpu").fill_(math.nan)
@@ -106,7 +111,7 @@ def main() -> int:
                 count += 1
                 if not error <= 1:
                     wrong += 1
-                    print(f"{name} {case} D:{d}: {error:.1f} times its bound")
+                    print(f"{name} {case} D:{d}: the error is {error:.1f} times its bound")
     print(f"{wrong} of {count} results are WRONG" if wrong else f"all {count} results are within their error bound")
     return 1 if wrong else 0
 

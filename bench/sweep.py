@@ -1,12 +1,15 @@
-"""The sweep: torch.ops.tc.addmm beside torch.addmm and the plain product, over the shapes that models run.
+"""The sweep: torch.ops.tc.addmm compared with torch.addmm and torch.mm over the shapes that models run.
 
     python -m bench.sweep [--json FILE] [--kernel NAME] [--only TEXT] [--seconds S] [--regret] [--cublaslt]
 
-Each shape in three forms (full C in the operands' dtype, full C in fp32 with an fp32 result, 1-D bias), with B row-major and
-weight-major (the transpose of a row-major (N, K) weight), in fp16 and bf16; then fp32, without and with TF32. Prints a table
-and, with --json, writes every figure to FILE and the table to the .md file beside it; bench/report.py makes tables and pictures
-of it. --regret also times the instances that the planner finds likeliest: regret is its pick's time over the fastest
-of theirs. --cublaslt also times cuBLASLt, the fastest of what its heuristics offer.
+Each shape runs in fp16 and in bf16, with a row-major B and with a weight-major B (the transpose of a row-major (N, K) weight),
+and in three forms: a full C in the operands' dtype, a full C and D in fp32, and a 1-D bias. Some shapes also run in fp32, with
+and without TF32.
+
+The command prints a table. --json writes the figures to FILE and the table to the .md file beside it; bench/report.py makes
+further tables and pictures from FILE. --regret also times the configurations with the shortest predicted times. The regret is
+the time of the planner's pick over the time of the fastest of them. --cublaslt also times the algorithms that cuBLASLt's
+heuristics offer, and keeps the fastest.
 """
 
 import argparse
@@ -25,6 +28,7 @@ from bench.timing import record, sets_to_rotate
 from torch_addmm_tc import timing
 from torch_addmm_tc.testing import matrix, reference
 
+# M, N, K
 SHAPES = [
     (1024, 1024, 1024),
     (2048, 2048, 2048),
@@ -45,10 +49,11 @@ SHAPES = [
 FP32_SHAPES = [(4096, 4096, 4096), (4095, 4097, 4099)]
 
 BETA = ALPHA = 0.5
-NEAR = 6  # instances that --regret times
+REGRET_CONFIGS = 6  # configurations that --regret times
 
 
 def problems():
+    """Yield the sweep's problems."""
     for c in ("full", "full fp32", "bias"):
         for dtype in ("float16", "bfloat16"):
             for b in ("row", "col"):
@@ -60,8 +65,20 @@ def problems():
                 yield Problem(m, n, k, "row", dtype, c)
 
 
-def measure(problem, *, kernel, peaks, seconds, regret=False, rival=None) -> Row:
-    """`kernel`: one by name, or None for the planner's pick. `rival`: a CublasLt."""
+def measure(problem, *, kernel, peaks, seconds, regret=False, cublaslt=None) -> Row:
+    """Check and time one problem.
+
+    Args:
+        problem: a Problem.
+        kernel: "NAME" or "NAME/INDEX" of the kernel to run, or None for the planner's pick.
+        peaks: what bench.ceilings.ceilings() returned.
+        seconds: how long each contender runs in each round.
+        regret: whether to time the REGRET_CONFIGS configurations with the shortest predicted times.
+        cublaslt: a CublasLt, or None to leave cuBLASLt out.
+
+    Raises:
+        SystemExit: if cuBLASLt's result is outside the error bound.
+    """
     m, n, k, b, c = *problem.shape, problem.b, problem.c
     tf32 = problem.dtype == "tf32"
     dtype = torch.float32 if tf32 else getattr(torch, problem.dtype)
@@ -71,7 +88,7 @@ def measure(problem, *, kernel, peaks, seconds, regret=False, rival=None) -> Row
         self = matrix("row", 1, n, out_dtype, "cuda")[0] if c == "bias" else matrix("row", m, n, out_dtype, "cuda")
         sets.append((self, matrix("row", m, k, dtype, "cuda"), matrix(b, k, n, dtype, "cuda")))
     scalars = {} if c == "bias" else {"beta": BETA, "alpha": ALPHA}
-    wide = {"out_dtype": out_dtype} if out_dtype != dtype else {}
+    fp32_out = {"out_dtype": out_dtype} if out_dtype != dtype else {}
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
 
     def by_name(args, name):
@@ -80,37 +97,39 @@ def measure(problem, *, kernel, peaks, seconds, regret=False, rival=None) -> Row
         return out
 
     def ours(args):
-        return by_name(args, kernel) if kernel else tc.addmm(*args, **scalars, **wide)
+        return by_name(args, kernel) if kernel else tc.addmm(*args, **scalars, **fp32_out)
 
-    expected = reference(*sets[0], **scalars, **wide, tf32=tf32)
+    expected = reference(*sets[0], **scalars, **fp32_out, tf32=tf32)
     error = expected.error(ours(sets[0]))
     contenders = {
         "tc": [lambda args=args: ours(args) for args in sets],
-        "torch": [lambda args=args: torch.addmm(*args, **scalars, **wide) for args in sets],
-        "mm": [lambda args=args: torch.mm(args[1], args[2], **wide) for args in sets],
+        "torch": [lambda args=args: torch.addmm(*args, **scalars, **fp32_out) for args in sets],
+        "mm": [lambda args=args: torch.mm(args[1], args[2], **fp32_out) for args in sets],
     }
-    plan = tc.plan(*sets[0], **scalars, **wide)
-    likely = sorted((x for x in plan.candidates if not x.reason), key=lambda x: x.microseconds)
-    near = [x.name for x in likely[:NEAR]]
+    plan = tc.plan(*sets[0], **scalars, **fp32_out)
+    by_prediction = sorted((x for x in plan.candidates if not x.reason), key=lambda x: x.microseconds)
+    regret_configs = [x.name for x in by_prediction[:REGRET_CONFIGS]]
     if regret:
-        contenders |= {name: [lambda args=args, name=name: by_name(args, name) for args in sets] for name in near}
-    fastest = rival.fastest(sets, **scalars, out_dtype=out_dtype, tf32=tf32) if rival and problem.dtype != "float32" else None
-    if fastest:
-        if problem.halves and not expected.error(fastest[0]()) <= 1:  # TF32's bound is for operands rounded, not cut off
-            raise SystemExit(f"cuBLASLt is outside the error bound at {problem}")
-        contenders["cublaslt"] = fastest
+        contenders |= {name: [lambda args=args, name=name: by_name(args, name) for args in sets] for name in regret_configs}
+    if cublaslt and problem.dtype != "float32":
+        calls = cublaslt.fastest(sets, **scalars, out_dtype=out_dtype, tf32=tf32)
+        if calls:
+            # The bound for TF32 is for rounded operands. cuBLASLt truncates them, so that only 16-bit results are checked.
+            if problem.is_16_bit and not expected.error(calls[0]()) <= 1:
+                raise SystemExit(f"cuBLASLt's result is outside its error bound at {problem}")
+            contenders["cublaslt"] = calls
     times = timing.interleaved(contenders, cuda=True, rounds=7, seconds=seconds)
     micro = {name: time.median * 1e6 for name, time in times.items()}
     return Row(
         *dataclasses.astuple(problem), kernel or plan.kernel, error,
         micro["tc"], micro["torch"], micro["mm"], times["tc"].spread, times["torch"].spread,
         1e6 * max(problem.flops / peaks[problem.dtype], problem.bytes / peaks["bytes"]),
-        micro[near[0]] / min(micro[name] for name in near) if regret else None, micro.get("cublaslt"),
+        micro[regret_configs[0]] / min(micro[name] for name in regret_configs) if regret else None, micro.get("cublaslt"),
     )  # fmt: skip
 
 
 def host_costs():
-    """Microseconds of host time per eager call, under no_grad as inference runs and with grad mode left on."""
+    """Return {call: microseconds of host time per eager call}, under no_grad and with grad mode on."""
     a, b, c = (matrix("row", 64, 64, torch.float16, "cuda") for _ in range(3))
     bias, out = c[0].clone(), torch.empty_like(c)
     calls = {
@@ -130,28 +149,30 @@ def host_costs():
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m bench.sweep", description=__doc__.split("\n")[0])
-    parser.add_argument("--json", type=Path, help="write the figures here, and the table beside it as .md")
-    parser.add_argument("--kernel", help="force a kernel, or NAME/INDEX for one of its instances")
-    parser.add_argument("--only", default="", help="only problems whose description contains this, e.g. '4096,4096,4096,row'")
-    parser.add_argument("--seconds", type=float, default=0.01, help="for each contender in each round")
-    parser.add_argument("--regret", action="store_true", help="time the planner's other candidates too")
-    parser.add_argument("--cublaslt", action="store_true", help="time cuBLASLt's algorithms too (compiles bench/cublaslt.cu)")
+    parser.add_argument("--json", type=Path, help="write the figures to this file and the table to the .md file beside it")
+    parser.add_argument("--kernel", help="run this kernel, or NAME/INDEX for one of its configurations")
+    parser.add_argument(
+        "--only", default="", help="run only problems whose M,N,K,B,dtype,C contains this, such as '4096,4096,4096,row'"
+    )
+    parser.add_argument("--seconds", type=float, default=0.01, help="seconds that each contender runs in each round")
+    parser.add_argument("--regret", action="store_true", help="also time the planner's next best configurations")
+    parser.add_argument("--cublaslt", action="store_true", help="also time cuBLASLt (compiles bench/cublaslt.cu)")
     options = parser.parse_args()
     result = {"record": record(), "ceilings": ceilings(), "host": host_costs()}
     chosen = [p for p in problems() if options.only in ",".join(map(str, dataclasses.astuple(p)))]
-    operands = {kernel["name"]: kernel["operands"] for kernel in tc.kernels()}
-    if options.kernel and options.kernel.split("/")[0] in operands:
-        chosen = [p for p in chosen if p.dtype in operands[options.kernel.split("/")[0]]]
-    rival = CublasLt() if options.cublaslt else None
+    maths = {kernel["name"]: kernel["maths"] for kernel in tc.kernels()}
+    if options.kernel and options.kernel.split("/")[0] in maths:
+        chosen = [p for p in chosen if p.dtype in maths[options.kernel.split("/")[0]]]
+    cublaslt = CublasLt() if options.cublaslt else None
     rows = []
     with torch.inference_mode():
         for problem in track(chosen, "sweep"):
             peaks, seconds = result["ceilings"], options.seconds
             rows.append(
-                measure(problem, kernel=options.kernel, peaks=peaks, seconds=seconds, regret=options.regret, rival=rival)
+                measure(problem, kernel=options.kernel, peaks=peaks, seconds=seconds, regret=options.regret, cublaslt=cublaslt)
             )
             result["rows"] = [row.figures() for row in rows]
-            if options.json:  # after each row: a run that is cut short leaves what it has
+            if options.json:  # writing after each row keeps the rows of a run that is cut short
                 options.json.write_text(json.dumps(result, indent=1) + "\n")
     text = table(result)
     print(text)
@@ -159,7 +180,7 @@ def main():
         options.json.with_suffix(".md").write_text(text)
     wrong = [row for row in rows if not row.error <= 1]
     if wrong:
-        raise SystemExit(f"{len(wrong)} rows are outside their error bound")
+        raise SystemExit(f"{len(wrong)} of {len(rows)} rows have a result outside its error bound")
 
 
 if __name__ == "__main__":

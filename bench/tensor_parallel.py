@@ -1,10 +1,13 @@
-"""A transformer block over several GPUs, by torch's own tensor parallelism, on this package's op and on torch's.
+"""A transformer block under torch's tensor parallelism, with this package's op and with torch's.
 
     torchrun --nproc-per-node 2 -m bench.tensor_parallel [--json FILE] [--small]
 
-Each process holds a part of every weight: queries, keys, values and the way up by columns, the ways back by rows, after which
-NCCL adds the parts. The result is compared with that of the block on one GPU, and a call of each is timed in turn: as the host
-makes it, DTensor's work on the host included, and on GPUs as a CUDA graph too, without it. Without GPUs: gloo.
+Each process holds a shard of every weight. The projections of queries, keys and values and the MLP's up projection are sharded
+by columns. The attention's output projection and the MLP's down projection are sharded by rows, and NCCL sums their results.
+
+Every result is compared with that of a float32 block on one GPU. Every block is timed in turn. An eager call includes DTensor's
+work on the host. On GPUs the blocks are also timed as CUDA graphs, which leave the host's work out. Processes without a GPU
+communicate through gloo.
 """
 
 import argparse
@@ -30,29 +33,37 @@ ROUNDS = 20
 
 
 class Block(nn.Module):
+    """A transformer block with causal attention.
+
+    Args:
+        width: features of a token.
+        head: features of an attention head.
+    """
+
     def __init__(self, width, head):
         super().__init__()
         self.width, self.head = width, head
-        self.query, self.key, self.value, self.back = (nn.Linear(width, width) for _ in range(4))
+        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x):  # (batch, tokens, width)
         h = layer_norm(x, (self.width,))
         q, k, v = (f(h).unflatten(-1, (-1, self.head)).transpose(1, 2) for f in (self.query, self.key, self.value))
         attended = scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.back(attended.transpose(1, 2).flatten(2))
+        x = x + self.out(attended.transpose(1, 2).flatten(2))
         return x + self.down(gelu(self.up(layer_norm(x, (self.width,)))))
 
 
 def sharded(block, mesh):
+    """Shard a block's weights over the mesh, in place. Return the block."""
     by_columns = {name: ColwiseParallel() for name in ("query", "key", "value", "up")}
-    return parallelize_module(block, mesh, by_columns | {name: RowwiseParallel() for name in ("back", "down")})
+    return parallelize_module(block, mesh, by_columns | {name: RowwiseParallel() for name in ("out", "down")})
 
 
 def captured(block, x):
-    """A function that replays a call of the block on x as a CUDA graph, and returns its result."""
+    """Return a function that replays block(x) as a CUDA graph and returns its result."""
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL's own threads go on calling CUDA
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL's threads call CUDA meanwhile
         result = block(x)
 
     def replay(_):
@@ -63,7 +74,15 @@ def captured(block, x):
 
 
 def milliseconds(contenders, x) -> dict:
-    """Wall clock of a call, in turn, medians; every process waits for the others before each."""
+    """Time a call of each contender in turn. The processes synchronise before each call.
+
+    Args:
+        contenders: name -> block.
+        x: (batch, tokens, width), the input.
+
+    Returns:
+        name -> median wall-clock milliseconds.
+    """
     wait = torch.cuda.synchronize if DEVICE == "cuda" else lambda: None
     samples = {name: [] for name in contenders}
     for _ in range(ROUNDS + 3):
@@ -79,8 +98,8 @@ def milliseconds(contenders, x) -> dict:
 
 def main():
     parser = argparse.ArgumentParser(prog="torchrun -m bench.tensor_parallel", description=__doc__.split("\n")[0])
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--small", action="store_true", help="a tiny block")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    parser.add_argument("--small", action="store_true", help="run a tiny block")
     options = parser.parse_args()
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     if DEVICE == "cuda":
@@ -89,7 +108,7 @@ def main():
     mesh = dist.device_mesh.init_device_mesh(DEVICE, (world,))
 
     width, head, batch, tokens = (64, 16, 2, 8) if options.small else (4096, 128, 4, 2048)
-    torch.manual_seed(0)  # the same block and input in every process
+    torch.manual_seed(0)  # every process makes the same block and input
     block = Block(width, head).to(DEVICE).half().requires_grad_(False)
     x = torch.randn(batch, tokens, width, device=DEVICE).half()
     contenders = {
@@ -109,12 +128,12 @@ def main():
         if options.json:
             options.json.write_text(json.dumps({"record": record() if DEVICE == "cuda" else {}} | result, indent=1) + "\n")
     if not all(error <= 1.05 * errors["one GPU, torch"] for error in errors.values()):
-        raise SystemExit("further from float32 than torch on one GPU")
+        raise SystemExit(f"an error against float32 exceeds 1.05 times that of torch on one GPU: {errors}")
 
 
 if __name__ == "__main__":
-    with torch.no_grad():  # in inference_mode DTensor works out the layout of every view anew (torch 2.11: 1 ms a layer)
+    with torch.no_grad():  # in inference_mode DTensor recomputes the layout of every view (torch 2.11: 1 ms per layer)
         main()
-    gc.collect()  # a process group that outlives the interpreter's end sometimes aborts it (gloo, torch 2.13)
+    gc.collect()  # a process group that still exists at interpreter exit sometimes aborts the process (gloo, torch 2.13)
     dist.barrier()
     dist.destroy_process_group()

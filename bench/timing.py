@@ -1,9 +1,11 @@
-"""The benchmark protocol: what every figure in bench/results/ was measured with.
+"""The benchmark protocol of bench/results/.
 
-Calls are replayed as CUDA graphs (torch_addmm_tc/timing.py), contenders interleaved in one run, each after a rest; medians
-and spread are over rounds after a warm-up. Operands rotate through sets that together exceed three times the L2, so that no
-call finds its inputs cached, and hold random normal data (a tensor core draws less power, and runs faster, on zeros). The
-ceilings that rows are compared with are measured in the same run.
+torch_addmm_tc/timing.py replays calls as CUDA graphs and interleaves contenders in one run. Each contender starts after a rest.
+Medians and spreads are over the rounds after a warm-up.
+
+Operands rotate through sets that together exceed three times the L2: no call finds its inputs cached. Operands are random
+normal, because a tensor core draws less power, and clocks higher, on zeros. Ceilings are measured in the same run as the rows
+that are compared with them.
 """
 
 import datetime
@@ -19,8 +21,10 @@ ROOT = Path(__file__).parent.parent
 
 
 def record() -> dict:
-    """Where and when a result was measured, and with what. COMMIT names the commit where the tree is a copy without .git;
-    the digest of the sources tells whether it is true."""
+    """Return the device, the versions, the commit and the date of a measurement.
+
+    The environment variable COMMIT names the commit of a tree without .git. The digest of csrc/ identifies the sources.
+    """
 
     def output(*command):
         try:
@@ -46,6 +50,10 @@ def record() -> dict:
 
 
 def sets_to_rotate(bytes_per_call: int) -> int:
-    """How many sets of operands make a full turn exceed three times the L2."""
+    """Return how many sets of operands together exceed three times the L2.
+
+    Args:
+        bytes_per_call: the bytes of one set.
+    """
     l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
     return math.ceil(3 * l2 / bytes_per_call) + 1

@@ -1,7 +1,8 @@
-"""The device fixture, GPU tests' one line a file where no GPU is, and the options of the kernels' case grid."""
+"""The device fixture, the options of the case grid, and one skip line per file where no GPU is present."""
 
 from itertools import groupby
 
+import hypothesis
 import pytest
 import torch
 
@@ -15,18 +16,22 @@ elif not _C.with_cuda:
 else:
     NO_GPU = None
 
+# A busy machine may take any time for an example.
+hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.load_profile("any machine")
+
 CUDA = pytest.param("cuda", marks=pytest.mark.gpu)
 
 
 def pytest_addoption(parser):
     group = parser.getgroup("kernels' case grid")
-    group.addoption("--full-grid", action="store_true", help="run every case of the grid, not a sample that has each concern")
-    group.addoption("--grid-seed", type=int, default=0, help="which sample of the grid to run (default: %(default)s)")
+    group.addoption("--full-grid", action="store_true", help="run every case of the grid; the default is a sample")
+    group.addoption("--grid-seed", type=int, default=0, help="seed that draws the sample (default: %(default)s)")
 
 
 def pytest_report_header(config):
     if NO_GPU:
-        return f"GPU tests: skipped, they need {NO_GPU}"
+        return f"GPU tests: skipped, because they need {NO_GPU}"
     runnable, kernels = sum(map(len, runnable_configs().values())), sum(len(kernel["configs"]) for kernel in _C.kernels())
     full, seed = config.getoption("full_grid"), config.getoption("grid_seed")
     grid = "every case" if full else f"the sample of --grid-seed={seed}; --full-grid runs every case"
@@ -35,7 +40,7 @@ def pytest_report_header(config):
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """Without a GPU, the first GPU test of a file stands for all of them: it is skipped and says how many there are."""
+    """Keep one GPU test per file where no GPU is present. pytest skips it, and the reason counts the file's GPU tests."""
     if not NO_GPU:
         return
     kept = []
@@ -55,5 +60,5 @@ def device(request):
 
 
 @pytest.fixture(autouse=True)
-def _reproducible():
+def _fixed_seed():
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""Activations in the op's epilogue: the `activation` argument of the ops and of the functions."""
+"""The `activation` argument of the ops and of the public functions."""
 
 import math
 
@@ -14,13 +14,13 @@ ADDMM = torch.ops.tc.addmm.default
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
-def test_names():
+def test_activation_names():
     assert _C.activations == ["none", *ACTIVATIONS]
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_as_exact_as_torchs(device, name):
-    """The addend alone reaches the activation: mat1 and mat2 are zeros, and the result stays in fp32."""
+def test_activations_are_as_accurate_as_torch(device, name):
+    """mat2 is zero, so the activation's argument is the addend. The result is fp32, so no rounding to 16 bits adds an error."""
     x = torch.linspace(-20, 20, 100_001, device=device)[:, None]
     exact = ACTIVATIONS[name](x.double())
     error = (tc.addmm(x, x, torch.zeros(1, 1, device=device), activation=name) - exact).abs().max()
@@ -29,8 +29,11 @@ def test_as_exact_as_torchs(device, name):
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_special_values(device, name, dtype):
-    """Infinities as the formulas have them (torch's gelu of inf is NaN on some CPUs), and arguments whose squares overflow."""
+def test_activations_of_special_values(device, name, dtype):
+    """Check infinities, NaN, zeros, and arguments whose squares overflow fp16.
+
+    The test sets the expected values of infinities itself, because torch's gelu of inf is NaN on some CPUs.
+    """
     x = torch.tensor([math.inf, -math.inf, math.nan, 0.0, 6e4, -6e4, 1e-7, -1e-7], device=device).to(dtype)[:, None]
     result = tc.addmm(x, x, x.new_zeros(1, 1), alpha=0, activation=name)
     expected = ACTIVATIONS[name](x)
@@ -42,26 +45,26 @@ def test_special_values(device, name, dtype):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("out_dtype", (None, torch.float32), ids=str)
 @pytest.mark.parametrize("m,n,k", ((137, 265, 331), (64, 128, 64), (5, 0, 3), (5, 3, 0)))
-def test_ways_in(device, name, dtype, out_dtype, m, n, k):
+def test_ops_and_functions_apply_the_activation(device, name, dtype, out_dtype, m, n, k):
     c, a, b = Case(m, n, k, dtype, broadcast="(N)").inputs(device)
-    wanted = {"activation": name, "out_dtype": out_dtype}
+    options = {"activation": name, "out_dtype": out_dtype}
     scalars = {"beta": 0.5, "alpha": 0.2}
-    expected = reference(c, a, b, **scalars, **wanted)
-    result = tc.addmm(c, a, b, **scalars, **wanted)
+    expected = reference(c, a, b, **scalars, **options)
+    result = tc.addmm(c, a, b, **scalars, **options)
     assert expected.error(result) <= 1
     out = torch.full((m, n), math.nan, dtype=out_dtype or dtype, device=device)
     assert tc.addmm(c, a, b, **scalars, activation=name, out=out) is out and torch.equal(out, result)
-    plain = tc.mm(a, b, **wanted)
-    assert reference(torch.zeros_like(c), a, b, **wanted).error(plain) <= 1
+    product = tc.mm(a, b, **options)
+    assert reference(torch.zeros_like(c), a, b, **options).error(product) <= 1
 
 
-def test_none_is_the_op_itself(device):
+def test_activation_none_equals_the_default(device):
     args = Case(33, 65, 17).inputs(device)
     assert torch.equal(ADDMM(*args, activation="none", alpha=2), tc.addmm(*args, alpha=2))
     assert torch.equal(tc.mm(*args[1:], activation="none"), tc.mm(*args[1:]))
 
 
-def test_torch_sees_through_it(device):
+def test_activation_works_with_compile_vmap_and_autocast(device):
     c, a, b = Case(6, 10, 8, broadcast="(N)").inputs(device)
     opcheck(ADDMM, (c, a, b), {"out_dtype": torch.float32, "activation": "gelu"})
     opcheck(ADDMM, (None, a, b), {"activation": "relu"})
@@ -77,7 +80,7 @@ def test_torch_sees_through_it(device):
 
 
 @pytest.mark.parametrize("where", ("eager", "meta"))
-def test_an_unknown_name_is_refused(device, where):
+def test_unknown_activation_raises(device, where):
     args = [x.to("meta" if where == "meta" else device) for x in Case(6, 10, 8).inputs(device)]
     out = torch.full((6, 10), 7.0, dtype=torch.float16, device=args[0].device)
     for call in (
@@ -90,7 +93,7 @@ def test_an_unknown_name_is_refused(device, where):
     assert where == "meta" or (out == 7).all()
 
 
-def test_it_is_forward_only(device):
+def test_activation_is_forward_only(device):
     c, a, b = Case(6, 10, 8).inputs(device)
     with pytest.raises(RuntimeError, match="forward-only, but self requires grad"):
         tc.addmm(c.requires_grad_(), a, b, activation="relu")

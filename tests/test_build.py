@@ -1,4 +1,4 @@
-"""The build: its objects hold the instructions they are about and do not spill; its errors say what to install."""
+"""The build. Every kernel object has its rung's instructions and no spills. Every error of setup.py says what to install."""
 
 import importlib.util
 import json
@@ -21,23 +21,24 @@ from torch_addmm_tc import _C
 ROOT = Path(__file__).parent.parent
 SETUP = runpy.run_path(str(ROOT / "setup.py"), run_name="setup_functions")
 CONFIGURATIONS = SETUP["CONFIGURATIONS"]
-NVIDIA = [Path(x) / "cu13" for x in getattr(importlib.util.find_spec("nvidia"), "submodule_search_locations", ())]  # pip's
+# The toolkits that pip installed.
+NVIDIA = [Path(x) / "cu13" for x in getattr(importlib.util.find_spec("nvidia"), "submodule_search_locations", ())]
 
 
-# ---- the objects that the build has left ----
+# ---- kernel objects ----
 
 
 def built_kernels():
-    """The kernel objects of the installed build, as its manifest lists them."""
+    """Return the manifest's entries for the kernel objects of the installed build, or [] where the build has no manifest."""
     manifest = ROOT / SETUP["op_folder"](torch, _C.with_cuda) / "manifest.json"
     return json.loads(manifest.read_text())["kernels"] if manifest.exists() else []
 
 
 BUILT = built_kernels()
 if not _C.with_cuda:
-    NO_OBJECTS = "the kernels' objects: this build of torch_addmm_tc is for the CPU only"
+    NO_OBJECTS = "the kernels' objects, but this build of torch_addmm_tc is for the CPU only"
 elif not BUILT:
-    NO_OBJECTS = "the kernels' objects: torch_addmm_tc was not built in this checkout"
+    NO_OBJECTS = "the kernels' objects, but torch_addmm_tc was not built in this checkout"
 else:
     NO_OBJECTS = None
 
@@ -45,14 +46,14 @@ if NO_OBJECTS:
 
     @pytest.mark.skip(reason=f"needs {NO_OBJECTS}")
     def test_kernel_objects():
-        """Stands for the tests of this section."""
+        """Report why the tests of this section cannot run."""
 
 else:
 
     def stem(entry):
         return Path(entry["object"]).stem
 
-    INSTRUCTIONS = {  # every function of a rung has these; F32 is the accumulator's type
+    INSTRUCTIONS = {  # regular expressions of the instructions that every function has; F32 is the accumulator's type
         "01_simt": ["FFMA"],
         "02_wmma_naive": [r"HMMA\.16816\.F32"],
         "03_wmma_block": [r"HMMA\.16816\.F32"],
@@ -71,7 +72,7 @@ else:
         return subprocess.run([program, *arguments], capture_output=True, text=True, check=True, **options).stdout
 
     def disassemble(entry):
-        """{(architecture, function): the instructions that it has} of an object."""
+        """Return {(architecture, function): set of its instructions} for an object."""
         found = {}
         with tempfile.TemporaryDirectory() as folder:
             run_tool("cuobjdump", "-xelf", "all", ROOT / entry["object"], cwd=folder)
@@ -102,13 +103,13 @@ else:
                 assert any(re.match(rf"{wanted}\b", x) for x in instructions), f"no {wanted} in {function}"
             assert not any(re.match(r"(LDL|STL)\b", x) for x in instructions), f"local memory in {function}"
 
-    def test_every_rung_names_its_instructions():
+    def test_every_rung_lists_its_instructions():
         assert INSTRUCTIONS.keys() == CONFIGURATIONS.keys()
 
 
 @pytest.mark.parametrize("kernel", tc.kernels(), ids=lambda kernel: kernel["name"])
-def test_the_build_and_the_registry_agree(kernel):
-    """Each configuration is compiled for the families that it names, as far as the build was asked for them."""
+def test_build_and_registry_agree_on_configurations(kernel):
+    """Both name the same architecture families for each configuration, and `compiled_for` lists the manifest's targets."""
     families = next(value for key, value in CONFIGURATIONS.items() if key[3:] == kernel["name"])
     assert [tuple(config["archs"]) for config in kernel["configs"]] == families
     numbers = {f"{kernel['name']}.{i}": [] for i in range(len(families))}
@@ -121,12 +122,12 @@ def test_the_build_and_the_registry_agree(kernel):
     ]
 
 
-def test_every_kernel_is_known():
+def test_setup_lists_every_cu_file():
     present = {path.stem for path in (ROOT / "csrc").rglob("*.cu")}
     assert present == set(CONFIGURATIONS) | set(SETUP["HELPERS"])
 
 
-# ---- the benchmarks' kernels ----
+# ---- kernels of the benchmarks ----
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +139,7 @@ def nvcc():
 
 
 @pytest.mark.parametrize("source", sorted((ROOT / "bench").glob("*.cu")), ids=lambda path: path.stem)
-def test_the_benchmarks_own_kernels_compile(nvcc, source, tmp_path):
+def test_benchmark_kernels_compile(nvcc, source, tmp_path):
     if source.stem == "cublaslt" and torch.version.cuda is None:
         pytest.skip("needs a CUDA build of torch, which brings cublasLt.h")
     include = [f"-I{home}/include" for home in NVIDIA] if source.stem == "cublaslt" else []
@@ -149,12 +150,12 @@ def test_the_benchmarks_own_kernels_compile(nvcc, source, tmp_path):
         assert done.returncode == 0 and not re.search(r"C75\d\d", done.stderr), done.stderr
 
 
-# ---- what setup.py says and finds ----
+# ---- setup.py: errors, toolkits and architectures ----
 
 
 @pytest.fixture
-def refusal(monkeypatch, capsys):
-    """refusal(): the one sentence with which the set-up ends."""
+def build_error(monkeypatch, capsys):
+    """Return a function that starts the build and returns the sentence that it fails with."""
 
     def run():
         with pytest.raises(SystemExit) as ended:
@@ -168,14 +169,14 @@ def refusal(monkeypatch, capsys):
 
 @pytest.fixture
 def cuda_torch(monkeypatch):
-    """A torch that says it is built with CUDA 13.0, and a request for all architectures."""
+    """Make torch report CUDA 13.0, and request every architecture."""
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", SETUP["EVERY_ARCHITECTURE"])
     monkeypatch.delenv("CUDA_HOME", raising=False)
     monkeypatch.delenv("CUDA_PATH", raising=False)
 
 
-def test_missing_torch_as_a_process():
+def test_missing_torch_is_a_one_line_error():
     code = "import sys, runpy; sys.modules['torch'] = None; sys.argv = ['setup.py', '--version']; "
     code += "runpy.run_path('setup.py', run_name='__main__')"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
@@ -184,17 +185,17 @@ def test_missing_torch_as_a_process():
         assert part in done.stderr
 
 
-def test_old_torch(refusal, monkeypatch):
+def test_old_torch_is_an_error(build_error, monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.10.0")
-    assert "2.10.0 is too old" in refusal() and 'pip install "torch>=2.11"' in refusal()
+    assert "2.10.0 is too old" in build_error() and 'pip install "torch>=2.11"' in build_error()
 
 
-def test_missing_compiler(refusal, monkeypatch):
+def test_missing_compiler_is_an_error(build_error, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler -O0")
-    assert "no C++ compiler 'no-such-compiler'" in refusal() and "apt install g++" in refusal()
+    assert "no C++ compiler 'no-such-compiler'" in build_error() and "apt install g++" in build_error()
 
 
-def test_missing_ninja(monkeypatch, tmp_path):
+def test_missing_ninja_is_an_error(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
     with pytest.raises(SystemExit, match="no ninja; run 'pip install ninja'"):
@@ -209,18 +210,18 @@ def fake_toolkit(folder, release):
     return folder
 
 
-def test_mismatched_cuda_major(refusal, cuda_torch, monkeypatch, tmp_path):
+def test_mismatched_cuda_major_is_an_error(build_error, cuda_torch, monkeypatch, tmp_path):
     monkeypatch.setenv("CUDA_HOME", str(fake_toolkit(tmp_path / "cuda", "12.4")))
     for part in ("nvcc in", "CUDA 12.4", "CUDA 13.0", 'pip install "cuda-toolkit[nvcc,cccl]==13.0.*"'):
-        assert part in refusal()
+        assert part in build_error()
 
 
-def test_cuda_home_without_nvcc(refusal, cuda_torch, monkeypatch, tmp_path):
+def test_cuda_home_without_nvcc_is_an_error(build_error, cuda_torch, monkeypatch, tmp_path):
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    assert f"CUDA_HOME is {tmp_path}" in refusal() and "no bin/nvcc" in refusal()
+    assert f"CUDA_HOME is {tmp_path}" in build_error() and "no bin/nvcc" in build_error()
 
 
-def test_toolkit_without_a_runtime(tmp_path):
+def test_toolkit_without_a_runtime_is_an_error(tmp_path):
     with pytest.raises(SystemExit, match="no libcudart_static.a in .*pip install nvidia-cuda-runtime"):
         SETUP["find_runtime"](tmp_path)
 
@@ -233,23 +234,25 @@ def only_compilers_on_path(monkeypatch, folder):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
 
 
-def test_no_nvcc_builds_for_the_cpu_and_says_how_to_get_more(cuda_torch, monkeypatch, tmp_path, capsys):
-    """No CUDA_HOME, no pip toolkit and no nvcc on PATH."""
+def test_without_nvcc_the_build_is_for_the_cpu_and_says_how_to_install_nvcc(cuda_torch, monkeypatch, tmp_path, capsys):
+    """CUDA_HOME is unset, pip has installed no toolkit, and PATH has no nvcc."""
     only_compilers_on_path(monkeypatch, tmp_path)
     assert not SETUP["Builder"]().cuda
-    said = capsys.readouterr().err
-    assert "no nvcc found" in said and 'pip install "cuda-toolkit[nvcc,cccl]==13.0.*"' in said and said.count("\n") == 1
+    warning = capsys.readouterr().err
+    assert (
+        "no nvcc found" in warning and 'pip install "cuda-toolkit[nvcc,cccl]==13.0.*"' in warning and warning.count("\n") == 1
+    )
 
 
-def test_no_gpu_builds_for_the_cpu_and_says_how_to_cross_compile(cuda_torch, monkeypatch, capsys):
+def test_without_a_gpu_the_build_is_for_the_cpu_and_says_how_to_cross_compile(cuda_torch, monkeypatch, capsys):
     monkeypatch.delenv("TORCH_CUDA_ARCH_LIST")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert not SETUP["Builder"]().cuda
-    said = capsys.readouterr().err
-    assert "no GPU" in said and 'set TORCH_CUDA_ARCH_LIST="8.0+PTX;9.0a"' in said and said.count("\n") == 1
+    warning = capsys.readouterr().err
+    assert "no GPU" in warning and 'set TORCH_CUDA_ARCH_LIST="8.0+PTX;9.0a"' in warning and warning.count("\n") == 1
 
 
-def test_the_gpus_that_are_present_are_built_for(monkeypatch):
+def test_default_architectures_are_those_of_the_present_gpus(monkeypatch):
     present = [(9, 0), (8, 6), (9, 0)]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(present))
@@ -257,7 +260,7 @@ def test_the_gpus_that_are_present_are_built_for(monkeypatch):
     assert SETUP["present_architectures"](torch) == "8.6;9.0a"
 
 
-def test_architectures(capsys):
+def test_parse_architectures(capsys):
     parse = SETUP["parse_architectures"]
     assert parse("8.0+PTX;9.0a") == {"ampere": ["sm_80", "compute_80"], "hopper": ["sm_90a"]}
     assert parse("8.6 9.0 12.0+PTX") == {"ampere": ["sm_86", "sm_90", "sm_120", "compute_120"], "hopper": []}
@@ -267,7 +270,7 @@ def test_architectures(capsys):
         parse("Hopper")
 
 
-def test_nvcc_is_found_in_pips_toolkit_and_behind_a_wrapper(tmp_path, monkeypatch):
+def test_nvcc_is_found_in_a_pip_toolkit_and_behind_symlinks_and_wrappers(tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_HOME", raising=False)
     monkeypatch.delenv("CUDA_PATH", raising=False)
     site = tmp_path / "site"

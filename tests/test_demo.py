@@ -1,4 +1,4 @@
-"""`python -m torch_addmm_tc` as users run it, and the benchmark's own arithmetic."""
+"""`python -m torch_addmm_tc` as a process, and the arithmetic and tables of the benchmarks."""
 
 import dataclasses
 import json
@@ -19,14 +19,14 @@ def run(*arguments):
     return subprocess.run([sys.executable, "-m", "torch_addmm_tc", *arguments], capture_output=True, text=True)
 
 
-def test_table():
+def test_demo_prints_a_table():
     done = run()
     assert done.returncode == 0, done.stderr
     for text in ("torch:", "device:", "error/bound", "vs torch.addmm", "gpt2 mlp in", "within their error bound"):
         assert text in done.stdout
 
 
-def test_json():
+def test_demo_prints_json():
     result = json.loads(run("--json").stdout)
     assert result["environment"]["torch"] == torch.__version__
     for row in result["rows"]:
@@ -36,7 +36,7 @@ def test_json():
     assert len({r["layer"] for r in result["rows"]}) >= 4
 
 
-def test_a_wrong_result_fails_the_check(monkeypatch, capsys):
+def test_demo_fails_on_a_wrong_result(monkeypatch, capsys):
     layer, dtype = demo.layers("cpu")[1]
     monkeypatch.setattr(demo, "environment", lambda device: {})
     monkeypatch.setattr(demo, "layers", lambda device: [(layer, dtype)])
@@ -45,7 +45,7 @@ def test_a_wrong_result_fails_the_check(monkeypatch, capsys):
     assert "WRONG" in capsys.readouterr().out
 
 
-def test_interleaved_tells_slow_from_fast():
+def test_interleaved_separates_slow_from_fast():
     work = {"one": [lambda: sum(range(10_000))], "eight": [lambda: sum(range(80_000))]}
     times = timing.interleaved(work, cuda=False, rounds=5, seconds=0.01)
     assert times["one"].fastest <= times["one"].median <= times["one"].slowest
@@ -53,18 +53,18 @@ def test_interleaved_tells_slow_from_fast():
     assert times["one"].spread >= 0
 
 
-def test_host_seconds_tells_calls_apart():
+def test_host_seconds_separates_slow_from_fast():
     work = {"none": lambda: None, "some": lambda: sum(range(2000))}
     seconds = timing.host_seconds(work, cuda=False, calls=50, rounds=3)
     assert seconds.keys() == work.keys() and seconds["some"] > 2 * seconds["none"] > 0
 
 
-def test_sweep_covers_every_form():
+def test_sweep_has_every_problem_once():
     problems = list(sweep.problems())
     assert len(problems) == len(set(problems)) == 3 * 2 * 2 * len(sweep.SHAPES) + 4 * len(sweep.FP32_SHAPES)
 
 
-def test_a_rows_figures_by_hand():
+def test_row_figures_match_hand_computed_values():
     row = report.Row(1000, 1000, 1000, "row", "float16", "full", "wmma_block", 0.5, 10.0, 25.0, 20.0, 0.01, 0.02, 5.0)
     assert row.tflops == 200 and row.ratio == 2.5 and row.bytes == 8e6
     assert dataclasses.replace(row, c="full fp32").bytes == 12e6 and dataclasses.replace(row, c="bias").bytes == 6e6 + 2e3
@@ -72,7 +72,7 @@ def test_a_rows_figures_by_hand():
     assert math.isclose(report.geometric_mean([1.0, 4.0]), 2.0)
 
 
-def test_the_report_shows_every_figure_and_hides_no_slower_row():
+def test_report_shows_every_figure_and_every_slower_row():
     rows = [
         report.Row(1000, 1000, k, "row", "float16", c, "wmma_block", 0.5, 10.0, us, 20.0, 0.01, 0.02, 5.0)
         for k, us in ((1000, 25.0), (1001, 5.0))
@@ -86,13 +86,13 @@ def test_the_report_shows_every_figure_and_hides_no_slower_row():
     assert "full: 1.12x" in text and "50%" in text
     text = report.summary(result)
     assert "| 1000, 1000, 1000 | 200 TFLOP/s, 2.50x | 200 TFLOP/s, 2.50x | 200 TFLOP/s, 2.50x |" in text
-    assert "| *the others* | 0.50x | 0.50x | 0.50x |" in text and "| 1 of 2 | 1 of 2 | 1 of 2 |" in text
-    assert "1-D bias: 1000x1000x1001 0.50x." in text and "X, torch 2, commit abc" in text
+    assert "| *geometric mean, other N or K* | 0.50x | 0.50x | 0.50x |" in text and "| 1 of 2 | 1 of 2 | 1 of 2 |" in text
+    assert "1-D bias: 1000x1000x1001 0.50x." in text and "on an X with torch 2 at commit abc" in text
     assert "| torch.addmm | 3.2 | 3.2 | 3.2 | 3.2 |" in text
     assert report.means(result).endswith("2 shapes, on which the kernels were tuned | 1.12x | 1.12x | 1.12x | 3 of 6 |")
 
 
-def test_a_row_replaces_the_one_with_its_first_cell():
+def test_insert_row_replaces_the_row_with_the_same_first_cell():
     page = "| shapes | full C |\n|---|---|\n| a | 1.00x |\n| a b | 1.10x |\n"
     assert report.insert_row("| a | 2.00x |", page) == page.replace("1.00x", "2.00x")
 
@@ -101,7 +101,7 @@ def committed(name):
     return json.loads((ROOT / f"bench/results/h200-{name}.json").read_text())
 
 
-def test_the_pages_show_the_committed_measurements():
+def test_pages_show_the_committed_measurements():
     readme, performance = report.README.read_text(), report.PERFORMANCE.read_text()
     assert report.insert("ladder", ladder.table(committed("ladder")), performance) == performance
     assert report.insert("sweep", report.summary(committed("sweep")), performance) == performance
@@ -109,7 +109,7 @@ def test_the_pages_show_the_committed_measurements():
     assert (ROOT / "bench/results/h200-sweep.md").read_text() == report.table(committed("sweep"))
 
 
-def test_the_pictures_can_be_drawn(tmp_path):
+def test_report_draws_its_pictures(tmp_path):
     pytest.importorskip("matplotlib")
     for draw in (report.roofline, report.ratios):
         draw(committed("sweep")).savefig(tmp_path / "x.png")

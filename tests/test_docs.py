@@ -1,4 +1,4 @@
-"""README and docs/: their Python examples run, their links lead somewhere, and README stays short."""
+"""README and docs/: Python examples run, relative links resolve, and README stays short."""
 
 import copy
 import re
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_sharding import in_two_processes
+from test_sharding import run_in_two_processes
 
 import torch_addmm_tc as tc
 
@@ -16,7 +16,7 @@ CODE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 
 def examples(page, device) -> dict:
-    """The names that a page's Python examples define, run one after another on `device`."""
+    """Run a page's Python examples in order on `device`, and return the names that they define."""
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
     assert blocks
     names = {}
@@ -25,14 +25,14 @@ def examples(page, device) -> dict:
     return names
 
 
-def test_readmes_example(device):
+def test_readme_example(device):
     names = examples("README.md", device)
     x, weight, bias = (names[name].double() for name in ("x", "weight", "bias"))
     exact = x @ weight.t() + bias
     assert (names["y"] - exact).abs().max() <= 0.002 * exact.abs().max() and names["z"].dtype == torch.float32
 
 
-def test_examples_of_models(device):
+def test_integrations_examples_of_models(device):
     torch._dynamo.reset()
     names = examples("docs/integrations.md", device)
     model, x, y = names["model"], names["x"], names["y"]
@@ -41,7 +41,7 @@ def test_examples_of_models(device):
     assert (y - exact).abs().max() <= 0.02 * exact.abs().max()
 
 
-def shard(mesh):
+def check_sharding_example(mesh):
     names = examples("docs/integrations.md", "cpu")
     model, x = names["model"].requires_grad_(False), names["x"]
     torch.manual_seed(0)
@@ -51,12 +51,12 @@ def shard(mesh):
     assert torch.allclose(names["shard"](model, mesh)(x), expected, rtol=0.05, atol=0.05)
 
 
-def test_example_of_sharding(tmp_path):
-    in_two_processes(tmp_path, shard)
+def test_integrations_example_of_sharding(tmp_path):
+    run_in_two_processes(tmp_path, check_sharding_example)
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, by GitHub's rule."""
     headings = re.findall(r"^#+ (.*)$", CODE.sub("", page.read_text()), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -69,7 +69,7 @@ def test_relative_links_resolve(page):
         path, _, anchor = link.partition("#")
         target = page.parent / path if path else page
         assert target.exists(), f"{page.name} links to {link}"
-        assert not anchor or anchor in anchors(target), f"{page.name} links to {link}, a heading that is not there"
+        assert not anchor or anchor in anchors(target), f"{page.name} links to {link}, but {target.name} has no such heading"
 
 
 def test_readme_is_short():

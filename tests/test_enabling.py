@@ -1,4 +1,4 @@
-"""enabled(): torch's own calls reach the op inside the block, in this thread, and nothing of it is left behind."""
+"""enabled(): inside the block, this thread's addmm and mm run on the op. After the block, torch computes them again."""
 
 import threading
 import warnings
@@ -16,8 +16,8 @@ from torch_addmm_tc.integrations import enabled
 
 @pytest.fixture(params=("key", "mode"))
 def calls(request, monkeypatch):
-    """(name, thread) of the calls of this package's functions that torch's calls arrive at, by the key and by the fallback."""
-    if request.param == "mode":  # as on a torch without the key
+    """Record (name, thread) of each call that enabled() passes to this package, by dispatch key and by the fallback mode."""
+    if request.param == "mode":  # a torch without the dispatch key
         monkeypatch.setattr(enabled, "_key_kernels", None)
         monkeypatch.setattr(enabled, "_warned", True)
     seen = []
@@ -45,7 +45,7 @@ def close(result, expected):
     return result.shape == expected.shape and torch.allclose(result, expected, rtol=0.02, atol=0.02)
 
 
-def test_torchs_calls_arrive(device, calls):
+def test_torch_calls_run_on_the_op(device, calls):
     c, a, b = operands(device)
     layer = nn.Linear(17, 9, device=device, dtype=torch.bfloat16).requires_grad_(False)
     expected = torch.addmm(c, a, b, beta=0.5, alpha=2), layer(a), layer(a[None]), a @ b
@@ -58,7 +58,7 @@ def test_torchs_calls_arrive(device, calls):
     assert len(calls) == 4
 
 
-def test_the_rest_is_torchs(device, calls):
+def test_other_dtypes_devices_and_errors_stay_with_torch(device, calls):
     c, a, b = operands(device, torch.float64)
     expected = torch.addmm(c, a, b, beta=2)
     with tc.enabled(device):
@@ -71,20 +71,20 @@ def test_the_rest_is_torchs(device, calls):
 
 
 @pytest.mark.parametrize("operands", [((6, 8), (8,)), ((8,), (8, 9)), ((6, 8, 1), (8, 9))], ids=str)
-def test_what_torch_refuses_it_refuses_in_its_words(device, calls, operands):
+def test_calls_that_torch_rejects_raise_torchs_errors(device, calls, operands):
     a, b = (torch.randn(shape, device=device).bfloat16() for shape in operands)
     for mat1, mat2 in ((a, b), (torch.ones(6, 8, device=device).bfloat16(), torch.ones(8, 9, device=device))):
-        words = []
+        messages = []
         for context in (nullcontext(), tc.enabled(device)):
             with context, pytest.raises(RuntimeError) as error:
                 torch.mm(mat1, mat2)
-            words.append(str(error.value))
-        assert words[0] == words[1]
+            messages.append(str(error.value))
+        assert messages[0] == messages[1]
     assert calls == []
 
 
-def test_modes_see_the_op(device, calls):
-    """A counter of FLOPs, say, sees what runs without it."""
+def test_dispatch_modes_see_the_call(device, calls):
+    """FlopCounterMode counts the call, and the op computes it."""
     _, a, b = operands(device)
     with tc.enabled(device), FlopCounterMode(display=False) as counter:
         result = torch.mm(a, b)
@@ -92,7 +92,7 @@ def test_modes_see_the_op(device, calls):
     assert torch.equal(result, tc.mm(a, b))
 
 
-def test_gradients_are_torchs(device, calls):
+def test_torch_computes_gradients(device, calls):
     layer, x = nn.Linear(17, 9, device=device, dtype=torch.bfloat16), torch.randn(6, 17, device=device).bfloat16()
     layer(x).sum().backward()
     expected = layer.weight.grad
@@ -100,7 +100,7 @@ def test_gradients_are_torchs(device, calls):
     with tc.enabled(device):
         loss = layer(x).sum()
         assert calls == []
-        loss.backward()  # multiplies plain tensors
+        loss.backward()  # the backward multiplies tensors that need no gradient, so the op may run
         gradient = torch.func.grad(lambda weight: torch.mm(x, weight).sum())(layer.weight.detach().t())
         tangent = torch.func.jvp(lambda x: torch.mm(x, layer.weight.detach().t()), (x,), (x,))[1]
     assert "addmm" not in names(calls)
@@ -108,24 +108,24 @@ def test_gradients_are_torchs(device, calls):
     assert close(tangent, torch.mm(x, layer.weight.detach().t()))
 
 
-@pytest.mark.parametrize("asks", (False, True))
-def test_autocast_casts_first(device, calls, asks):
-    layer, x = nn.Linear(17, 9, device=device).requires_grad_(asks), torch.randn(6, 17, device=device)
+@pytest.mark.parametrize("requires_grad", (False, True))
+def test_autocast_casts_before_the_op_runs(device, calls, requires_grad):
+    layer, x = nn.Linear(17, 9, device=device).requires_grad_(requires_grad), torch.randn(6, 17, device=device)
     with tc.enabled(device), torch.autocast(device, dtype=torch.bfloat16):
         result = layer(x)
-    assert result.dtype == torch.bfloat16 and result.requires_grad == asks
-    assert names(calls) == ([] if asks else ["addmm"])
+    assert result.dtype == torch.bfloat16 and result.requires_grad == requires_grad
+    assert names(calls) == ([] if requires_grad else ["addmm"])
 
 
-def test_tensors_of_other_kinds_are_torchs(device, calls):
-    """Subclasses with an arithmetic of their own, and what torch.compile traces with, because its graphs outlive the block."""
+def test_subclasses_meta_tensors_and_traced_calls_stay_with_torch(device, calls):
+    """Subclasses have arithmetic of their own. A graph of torch.compile outlives the block, so it must hold torch's ops."""
 
-    class Own(torch.Tensor):
-        """Its arithmetic is that of __torch_function__, which it inherits."""
+    class Subclass(torch.Tensor):
+        """A subclass that inherits its arithmetic from Tensor.__torch_function__."""
 
     _, a, b = operands(device)
     with tc.enabled(device):
-        torch.mm(a.as_subclass(Own), b)
+        torch.mm(a.as_subclass(Subclass), b)
         torch.mm(a.to("meta"), b.to("meta"))
         assert calls == []
         compiled = torch.compile(lambda a, b: torch.mm(a, b).relu(), backend="aot_eager")
@@ -143,24 +143,25 @@ def test_vmap_and_inference_mode(device, calls):
     assert "mm" in names(calls)
 
 
-def test_a_sparse_operand_is_torchs(device, calls):
+def test_sparse_operand_stays_with_torch(device, calls):
     a, b = torch.eye(4, device=device).bfloat16(), torch.ones(4, 4, device=device).bfloat16()
     with tc.enabled(device):
         assert torch.equal(torch.mm(a.to_sparse(), b), b)
     assert calls == []
 
 
-def test_a_nested_addend_is_torchs(device, calls):
+def test_nested_addend_stays_with_torch(device, calls):
     c, a, b = operands(device)
     nested, messages = torch.nested.nested_tensor([c, c]), []
     for context in (nullcontext(), tc.enabled(device)):
         with context, pytest.raises((RuntimeError, NotImplementedError)) as error:
             torch.addmm(nested, a, b)
-        messages.append((error.type, str(error.value).split(".")[0]))  # the rest lists all backends, and modes with them
+        # The first sentence alone is compared. The others list all backends, and a mode adds to the list.
+        messages.append((error.type, str(error.value).split(".")[0]))
     assert messages[0] == messages[1] and calls == []
 
 
-def test_blocks_nest_and_end_at_errors(device, calls):
+def test_blocks_nest_and_end_on_exceptions(device, calls):
     _, a, b = operands(device)
     with tc.enabled(device):
         with tc.enabled(device), pytest.raises(ZeroDivisionError), tc.enabled(device):
@@ -170,8 +171,8 @@ def test_blocks_nest_and_end_at_errors(device, calls):
     assert names(calls) == ["mm"]
 
 
-def test_blocks_that_end_in_the_order_in_which_they_began(device, calls):
-    """As generators and tasks have them."""
+def test_blocks_may_end_in_the_order_in_which_they_began(device, calls):
+    """Generators and asynchronous tasks end blocks in this order."""
 
     def block():
         with tc.enabled(device):
@@ -188,10 +189,10 @@ def test_blocks_that_end_in_the_order_in_which_they_began(device, calls):
     assert names(calls) == ["mm"]
 
 
-def test_threads_do_not_meet(device, calls):
-    """Half of them enter blocks time and again while the others stay outside."""
+def test_blocks_do_not_affect_other_threads(device, calls):
+    """Four threads enter blocks repeatedly while four threads stay outside."""
     c, a, b = operands(device)
-    expected, wrong = torch.addmm(c, a, b), []
+    expected, failures = torch.addmm(c, a, b), []
 
     def loop(inside):
         try:
@@ -202,25 +203,25 @@ def test_threads_do_not_meet(device, calls):
                 else:
                     result = torch.addmm(c, a, b)
                 if not close(result, expected):
-                    wrong.append("result")
+                    failures.append("result")
         except Exception as error:
-            wrong.append(error)
+            failures.append(error)
 
     threads = [threading.Thread(target=loop, args=(i % 2 == 0,)) for i in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not wrong
+    assert not failures
     assert len(calls) == 4 * 50 and {thread for _, thread in calls} == set(threads[::2])
 
 
-def test_the_key_works_here():
+def test_dispatch_key_works():
     assert enabled._key_kernels is not None and enabled._key_kernels.work()
 
 
-class NeverLeft:
-    """A guard whose block does not end."""
+class GuardWithoutExit:
+    """A guard that enters its block and never exits."""
 
     def __init__(self, guard):
         self.enter = guard.__enter__
@@ -232,27 +233,27 @@ class NeverLeft:
         pass
 
 
-def test_an_unknown_key_means_the_fallback(monkeypatch):
+def test_unknown_dispatch_key_selects_the_fallback(monkeypatch):
     monkeypatch.setattr(enabled, "KEY_NAME", "NoSuchKey")
     assert enabled.key_kernels() is None
 
 
-def test_the_probe_notices_kernels_that_are_not_reached(monkeypatch):
+def test_probe_detects_kernels_that_are_not_reached(monkeypatch):
     monkeypatch.setattr(enabled.KeyKernels, "guard", lambda self: nullcontext())
     assert not enabled._key_kernels.work()
 
 
-def test_the_probe_notices_keys_that_the_kernels_do_not_expect():
+def test_probe_detects_unexpected_dispatch_keys():
     with patch.dict(enabled._key_kernels.plain, clear=True):
         assert not enabled._key_kernels.work()
 
 
-def test_the_probe_notices_a_key_that_is_not_left(monkeypatch):
+def test_probe_detects_a_key_that_stays_active(monkeypatch):
     guards = []
 
     def guard(self):
         guards.append(torch._C._IncludeDispatchKeyGuard(self.key))
-        return NeverLeft(guards[0])
+        return GuardWithoutExit(guards[0])
 
     monkeypatch.setattr(enabled.KeyKernels, "guard", guard)
     try:
@@ -261,7 +262,7 @@ def test_the_probe_notices_a_key_that_is_not_left(monkeypatch):
         guards[0].__exit__(None, None, None)
 
 
-def test_the_fallback_says_so_once(device, monkeypatch):
+def test_fallback_warns_once(device, monkeypatch):
     monkeypatch.setattr(enabled, "_key_kernels", None)
     monkeypatch.setattr(enabled, "_warned", False)
     _, a, b = operands(device)

@@ -1,4 +1,4 @@
-"""The commands `explain` and `layout` as users run them, and explain's arithmetic."""
+"""The commands `explain` and `layout`, and the arithmetic of `explain`."""
 
 import re
 import subprocess
@@ -18,7 +18,7 @@ from torch_addmm_tc.tools.planning import H200
 
 @pytest.fixture
 def command(capsys):
-    """command(*arguments) -> (exit code, stdout, stderr) of `python -m torch_addmm_tc`, without the cost of a process."""
+    """Return a function that runs `python -m torch_addmm_tc` in this process and returns (exit code, stdout, stderr)."""
 
     def call(*arguments):
         try:
@@ -49,7 +49,7 @@ def assert_one_line_error(done, *parts):
     (("explain", "1024", "2304", "768"), 0, "-> "),
     (("explain", "-1", "3", "3"), 2, "argument M"),
 ])  # fmt: skip
-def test_as_a_process(arguments, code, text):
+def test_commands_run_as_processes(arguments, code, text):
     done = subprocess.run([sys.executable, "-m", "torch_addmm_tc", *arguments], capture_output=True, text=True)
     assert done.returncode == code and text in (done.stderr if code else done.stdout) and "Traceback" not in done.stderr
 
@@ -61,7 +61,7 @@ FACTS = ["tiles", "waves", "per SM", "per block", "work", "arithmetic", "memory"
 
 @pytest.mark.parametrize("dtype", ("float16", "bfloat16", "float32"))
 @pytest.mark.parametrize("c", ("full", "fp32", "bias", "none"))
-def test_explain_names_the_planners_pick_and_every_fact(command, dtype, c):
+def test_explain_shows_the_pick_and_every_fact(command, dtype, c):
     out = lines(command("explain", "1024", "2304", "768", "--dtype", dtype, "--c", c, "--b", "col"))
     assert out[0].startswith(f"1024 x 2304 x 768, {dtype}, A row, B col, C {c}, on ")
     pick = [line for line in out if line.startswith("-> ")]
@@ -74,7 +74,7 @@ def test_explain_names_the_planners_pick_and_every_fact(command, dtype, c):
 
 
 @pytest.mark.parametrize("name", ("explain", "layout"))
-def test_the_examples_of_docs_are_what_the_commands_print(command, monkeypatch, name):
+def test_examples_of_docs_equal_the_commands_output(command, monkeypatch, name):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     section = (Path(__file__).parent.parent / "docs" / "kernels.md").read_text().split(f"$ python -m torch_addmm_tc {name} ")[1]
     arguments, example = section.split("```")[0].split("\n", 1)
@@ -88,16 +88,16 @@ def test_the_examples_of_docs_are_what_the_commands_print(command, monkeypatch, 
     (("3", "3", "0"), "full", "K = 0, so the result is beta * C"),
     (("3", "3", "0"), "none", "K = 0, so the result is zeros"),
 ])  # fmt: skip
-def test_explain_with_nothing_to_compute(command, sizes, c, text):
+def test_explain_says_when_nothing_is_to_be_computed(command, sizes, c, text):
     assert lines(command("explain", *sizes, "--c", c))[-1] == f"nothing to compute: {text}"
 
 
-def test_explain_takes_the_smallest_and_the_largest_sizes(command):
+def test_explain_accepts_the_smallest_and_the_largest_sizes(command):
     lines(command("explain", "1", "1", "1"))
     lines(command("explain", *[str(2**30)] * 3, "--dtype", "float32", "--a", "col"))
 
 
-def test_a_gpu_without_a_kernel_is_said_so(command, monkeypatch):
+def test_explain_says_when_no_kernel_runs_on_the_gpu(command, monkeypatch):
     monkeypatch.setattr(explain, "H200", tc.Gpu(sm=75, num_sms=40, smem_per_block=64 * 1024))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     code, out, _ = command("explain", "8", "8", "8")
@@ -114,18 +114,18 @@ def test_a_gpu_without_a_kernel_is_said_so(command, monkeypatch):
     (("3", "3", "3", "--dtype", "int8"), ("--dtype", "int8")),
     (("3", "3", "3", "--c", "half"), ("--c", "half")),
 ])  # fmt: skip
-def test_explain_refuses_bad_input(command, arguments, parts):
+def test_explain_rejects_bad_arguments(command, arguments, parts):
     assert_one_line_error(command("explain", *arguments), *parts)
 
 
-def test_json_belongs_to_the_demo(command):
+def test_layout_rejects_the_json_option(command):
     assert_one_line_error(command("--json", "layout"), "--json is not for layout")
 
 
 CONFIG = {"tile_m": 128, "tile_n": 128, "threads": 256, "blocks_per_sm": 2, "smem_bytes": 72 * 1024}
 
 
-def test_occupancy_by_hand():
+def test_occupancy_matches_hand_computed_values():
     fit = Occupancy.of(CONFIG, H200)
     assert fit.registers == 128 and fit.limits == {"threads": 8, "registers": 2, "shared memory": 3}
     assert fit.blocks == 2 and fit.limiting == "registers"
@@ -135,7 +135,7 @@ def test_occupancy_by_hand():
     assert Occupancy.of(CONFIG, small).limiting == "shared memory"
 
 
-def test_waves_by_hand():
+def test_waves_match_hand_computed_values():
     assert Waves.of(4096, 4096, CONFIG, H200) == Waves(work_tiles=1024, blocks=264, slots=264)
     waves = Waves.of(4096, 4096, CONFIG, H200)
     assert waves.count == 4 and waves.last == 1024 - 3 * 264
@@ -147,7 +147,7 @@ def test_waves_by_hand():
     assert (split.work_tiles, split.blocks, split.last) == (128, 128, 128)
 
 
-def test_a_split_k_is_said_and_fills_the_gpu(command):
+def test_explain_shows_split_k_within_one_wave(command):
     facts = {line[:12].strip(): line[12:] for line in lines(command("explain", "128", "4096", "14336"))}
     tiles, splits, blocks = map(
         int, re.match(r"(\d+) of \S+ each in (\d+) K slices, on a grid of (\d+) x", facts["tiles"]).groups()
@@ -158,20 +158,20 @@ def test_a_split_k_is_said_and_fills_the_gpu(command):
 @pytest.mark.parametrize(
     "m, n, k", [(8192, 8192, 8192), (4096, 4096, 4096), (65536, 256, 256), (1, 4096, 4096), (16384, 4096, 128)]
 )
-def test_no_prediction_beats_the_limit_it_is_set_beside(command, m, n, k):
+def test_predictions_do_not_beat_the_roofline(command, m, n, k):
     for c in ("full", "fp32", "bias", "none"):
         last = lines(command("explain", str(m), str(n), str(k), "--c", c))[-1]
         assert 0 < float(re.search(r"is ([\d.]+)% of it", last)[1]) < 100
 
 
 @pytest.mark.parametrize("c, extra", [("full", 4 * 15), ("fp32", 8 * 15), ("bias", 2 * 15 + 2 * 5), ("none", 2 * 15)])
-def test_work_by_hand(c, extra):
+def test_work_matches_hand_computed_values(c, extra):
     work = Problem(3, 5, 7, torch.float16, "row", "row", c).work
     assert work.flops == 210 and work.bytes == 2 * (21 + 35) + extra
 
 
-def test_a_meta_c_costs_its_bytes():
-    """Memory-bound: reading C makes the prediction longer, as it does for a C that exists."""
+def test_prediction_counts_the_bytes_of_a_meta_c():
+    """The problem is memory-bound, so reading C makes the prediction longer. A meta C costs as much as a C with storage."""
     times = {
         c: Problem(16384, 16384, 1, torch.float16, "row", "row", c).plan(H200).candidates[0].microseconds
         for c in ("none", "fp32")
@@ -186,7 +186,7 @@ def test_a_meta_c_costs_its_bytes():
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_layout_prints_each_form_its_map_and_its_accesses(command, name):
+def test_layout_prints_the_map_and_the_accesses_of_each_form(command, name):
     out = lines(command("layout", name))
     about, layouts = LAYOUTS[name]
     assert out[0] == f"{name}: {about}"
@@ -200,7 +200,7 @@ def test_layout_prints_each_form_its_map_and_its_accesses(command, name):
             assert any(line.startswith(x.name) and line.split()[-5:] == figures for line in out[at:])
 
 
-def test_layout_refuses_bad_input(command, monkeypatch):
+def test_layout_rejects_bad_arguments(command, monkeypatch):
     assert_one_line_error(command("layout", "diagonal"), "diagonal", "xor")
     assert_one_line_error(command("layout", "--png", "x.png"), "--png needs a NAME")
     for module in ("matplotlib", "matplotlib.figure"):
@@ -208,7 +208,7 @@ def test_layout_refuses_bad_input(command, monkeypatch):
     assert_one_line_error(command("layout", "xor", "--png", "x.png"), "needs matplotlib", "pip install")
 
 
-def test_layout_draws(command, tmp_path):
+def test_layout_writes_png_files(command, tmp_path):
     pytest.importorskip("matplotlib")
     for name in LAYOUTS:
         lines(command("layout", name, "--png", str(tmp_path / f"{name}.png")))

@@ -1,4 +1,4 @@
-"""torch_addmm_tc.linear, and what the public functions pass to the op."""
+"""torch_addmm_tc.linear, and torch_addmm_tc.addmm without an input."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", ((17,), (5, 17), (2, 3, 17), (2, 0, 17), (1, 2, 3, 17)))
 @pytest.mark.parametrize("bias", (True, False))
-def test_linear_is_torchs(device, dtype, shape, bias):
+def test_linear_matches_functional_linear(device, dtype, shape, bias):
     x, weight = torch.randn(shape, device=device).to(dtype), torch.randn(9, 17, device=device).to(dtype)
     bias = torch.randn(9, device=device).to(dtype) if bias else None
     result, expected = tc.linear(x, weight, bias), functional.linear(x, weight, bias)
@@ -21,7 +21,7 @@ def test_linear_is_torchs(device, dtype, shape, bias):
     assert torch.allclose(result, expected, rtol=0.02, atol=0.02)
 
 
-def test_linear_of_a_transposed_input_and_no_columns(device):
+def test_linear_takes_transposed_and_empty_inputs(device):
     x, weight = torch.randn(3, 2, 17, device=device), torch.randn(9, 17, device=device)
     assert torch.allclose(tc.linear(x.transpose(0, 1), weight), functional.linear(x.transpose(0, 1), weight), atol=1e-4)
     assert torch.equal(tc.linear(x[..., :0], weight[:, :0]), torch.zeros(3, 2, 9, device=device))
@@ -35,7 +35,7 @@ def test_linear_takes_an_activation_and_an_out_dtype(device, name):
     assert result.dtype == torch.float32 and torch.allclose(result.double(), expected, atol=1e-4)
 
 
-def test_linears_errors_are_addmms(device):
+def test_linear_raises_addmms_errors(device):
     x, weight = torch.randn(2, 3, 17, device=device), torch.randn(9, 16, device=device)
     with pytest.raises(RuntimeError, match=r"mat1 and mat2 shapes cannot be multiplied \(6x17 and 16x9\)"):
         tc.linear(x, weight)
@@ -47,6 +47,6 @@ def test_linear_compiles(device):
     assert torch.equal(compiled(x, weight, bias), tc.linear(x, weight, bias, activation="gelu"))
 
 
-def test_an_input_of_none_is_the_plain_product(device):
+def test_addmm_without_an_input_equals_mm(device):
     a, b = torch.randn(5, 17, device=device), torch.randn(17, 9, device=device)
     assert torch.equal(tc.addmm(None, a, b, beta=3), tc.mm(a, b))

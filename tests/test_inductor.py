@@ -1,4 +1,4 @@
-"""Compiled models: what the pass replaces, what it leaves and says, and that nothing else changes."""
+"""Compiled models: the products that the pass replaces, those that it leaves, its log, and unchanged results."""
 
 import logging
 import pickle
@@ -16,7 +16,7 @@ LOGGER = "torch_addmm_tc.inductor"
 
 
 class Model(nn.Module):
-    """A bias, a residual of two dimensions, a plain product, and one that stays with torch."""
+    """A model with a bias, a 2-D residual, a plain product, and a float64 product, which stays with torch."""
 
     def __init__(self, device, dtype=torch.bfloat16):
         super().__init__()
@@ -34,31 +34,31 @@ def compiled(model, mode=None, options=None, **kwargs):
 
 
 @pytest.fixture
-def said(caplog):
+def logged(caplog):
     caplog.set_level(logging.DEBUG, logger=LOGGER)
     return lambda: [record.getMessage() for record in caplog.records if record.name == LOGGER]
 
 
 @pytest.mark.parametrize("mode", (None, "reduce-overhead"))
 @pytest.mark.parametrize("dynamic", (False, True))
-def test_products_are_replaced(device, said, mode, dynamic):
+def test_pass_replaces_products(device, logged, mode, dynamic):
     model = Model(device)
-    # On CUDA torch pads odd sizes where that makes its own kernels faster, by timings made on the spot. Padding comes between a
-    # product and what follows it, so that nothing could be fused.
+    # On CUDA, Inductor pads odd sizes where its own kernels measure faster with padding. Padding separates a product from the
+    # operators that follow, so the pass could fuse nothing.
     options = {"fx_graph_cache": False, "shape_padding": False}
     fast = compiled(model, mode, options, dynamic=dynamic)
     for rows in (16, 24, 40) if dynamic else (16,):
         x = torch.randn(rows, 48, device=device, dtype=torch.bfloat16)
         assert (fast(x) - model(x)).abs().max() <= 0.02 * model(x).abs().max()
     replaced = {"aten.mm + aten.add": 1, "aten.addmm.default": 1, "aten.mm.default": 1, "tc.addmm.default + relu": 1}
-    assert f"replaced {replaced}; left {{'aten.mm.default': 1}}" in said()
-    assert any(line.startswith("left aten.mm.default") and line.endswith("its dtype is torch.float64") for line in said())
+    assert f"replaced {replaced}; left {{'aten.mm.default': 1}}" in logged()
+    assert any(line.startswith("left aten.mm.default") and line.endswith("its dtype is torch.float64") for line in logged())
 
 
 @pytest.mark.parametrize("name, formula", FORMULAS, ids=[f"{name}-{i}" for i, (name, _) in enumerate(FORMULAS)])
 @pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float32), ids=str)
 @pytest.mark.parametrize("bias, layer", ((False, nn.Linear), (True, nn.Linear), (True, tc.Linear)))
-def test_activations_go_into_the_product(device, said, name, formula, dtype, bias, layer):
+def test_pass_fuses_activations_into_products(device, logged, name, formula, dtype, bias, layer):
     if device == "cuda" and dtype == torch.float32:
         torch.set_float32_matmul_precision("high")
     up, down = layer(48, 96, bias), layer(96, 48)
@@ -70,12 +70,15 @@ def test_activations_go_into_the_product(device, said, name, formula, dtype, bia
         torch.set_float32_matmul_precision("highest")
     exact = layers.double()[1](formula(layers[0](x.double())))
     assert (result - exact).abs().max() <= 0.02 * exact.abs().max()
-    assert f"'aten.{'addmm' if bias else 'mm'}.default'" in said()[-1] or layer is tc.Linear
-    assert f"'tc.addmm.default + {name}': 1" in said()[-1]
+    assert f"'aten.{'addmm' if bias else 'mm'}.default'" in logged()[-1] or layer is tc.Linear
+    assert f"'tc.addmm.default + {name}': 1" in logged()[-1]
 
 
-def test_activations_that_others_compute_or_look_into_stay(device, said):
-    """A gate's activation is computed while its factor is read; what lies between may be needed, too."""
+def test_pass_leaves_gates_and_products_with_other_uses(device, logged):
+    """Fusing a gate's activation saves nothing, because Inductor computes it in the kernel that multiplies the two factors.
+
+    The second model needs the product before the activation too, and a fused activation would not store that product.
+    """
     gate, up = (nn.Linear(48, 96, device=device, dtype=torch.bfloat16).requires_grad_(False) for _ in range(2))
     x = torch.randn(16, 48, device=device, dtype=torch.bfloat16)
     for model in (
@@ -83,22 +86,22 @@ def test_activations_that_others_compute_or_look_into_stay(device, said):
         lambda x: (torch.relu(h := gate(x)), h + up(x)),
     ):
         compiled(model, options={"fx_graph_cache": False})(x)
-        assert said()[-1] == "replaced {'aten.addmm.default': 2}; left nothing"
+        assert logged()[-1] == "replaced {'aten.addmm.default': 2}; left nothing"
 
 
-def test_gradients_are_torchs(device, said):
+def test_gradients_match_eager(device, logged):
     model = Model(device).requires_grad_(True)
     x = torch.randn(16, 48, device=device, dtype=torch.bfloat16)
     model(x).sum().backward()
     expected = [p.grad for p in model.parameters()]
     model.zero_grad()
     compiled(model, options={"fx_graph_cache": False})(x).sum().backward()
-    assert sum("replaced {" in line for line in said()) == 2  # the forward and the backward graph
+    assert sum("replaced {" in line for line in logged()) == 2  # the forward and the backward graph
     for p, grad in zip(model.parameters(), expected, strict=True):
         assert (p.grad - grad).abs().max() <= 0.02 * grad.abs().max()
 
 
-class Note(CustomGraphPass):
+class CountingPass(CustomGraphPass):
     def __init__(self):
         self.graphs = 0
 
@@ -106,26 +109,27 @@ class Note(CustomGraphPass):
         self.graphs += 1
 
     def uuid(self):
-        return "note"
+        return "counting"
 
 
-def test_the_users_pass_runs_too(device):
-    note, calls = Note(), []
+def test_a_users_pass_runs_too(device):
+    counter, calls = CountingPass(), []
     x = torch.randn(16, 48, device=device, dtype=torch.bfloat16)
-    compiled(Model(device), options={"post_grad_custom_pre_pass": note, "fx_graph_cache": False})(x)
-    assert note.graphs == 1
+    compiled(Model(device), options={"post_grad_custom_pre_pass": counter, "fx_graph_cache": False})(x)
+    assert counter.graphs == 1
     with torch._inductor.config.patch(post_grad_custom_pre_pass=calls.append):
-        assert Pass([note]).uuid() and tc.compile_options()["post_grad_custom_pre_pass"].uuid() is None  # not to be cached
+        # A plain function has no uuid. Then the pass has none either, and torch does not cache the graph.
+        assert Pass([counter]).uuid() and tc.compile_options()["post_grad_custom_pre_pass"].uuid() is None
         compiled(Model(device))(x)
     assert len(calls) == 1
 
 
-def test_uuid_changes_with_what_the_pass_depends_on():
+def test_uuid_depends_on_the_users_passes():
     ours = tc.compile_options()["post_grad_custom_pre_pass"].uuid()
-    assert ours == Pass().uuid() != Pass([Note()]).uuid()
+    assert ours == Pass().uuid() != Pass([CountingPass()]).uuid()
 
 
-def test_the_pass_pickles_and_serves_other_processes(device):
+def test_pass_pickles_and_works_in_serialized_compilation(device):
     import torch._inductor.compile_fx as compile_fx
 
     ours = tc.compile_options()["post_grad_custom_pre_pass"]
@@ -140,14 +144,14 @@ def test_the_pass_pickles_and_serves_other_processes(device):
     assert (result - model(x)).abs().max() <= 0.02 * model(x).abs().max()
 
 
-def test_options_merge():
+def test_compile_options_merge_mode_and_options():
     options = tc.compile_options("max-autotune", {"max_autotune": False, "epilogue_fusion": True})
     assert not options["max_autotune"] and options["epilogue_fusion"] and options["coordinate_descent_tuning"]
     with pytest.raises(RuntimeError, match="Unrecognized mode"):
         tc.compile_options("fastest")
 
 
-def test_a_sum_of_a_product_with_itself_or_of_another_shape_is_no_addmm(device, said):
+def test_pass_leaves_sums_that_addmm_cannot_compute(device, logged):
     def model(a, b, c):
         product = a @ b
         return product + product, (a @ b.flip(0)) + c  # c has three dimensions
@@ -155,10 +159,10 @@ def test_a_sum_of_a_product_with_itself_or_of_another_shape_is_no_addmm(device, 
     a, b, c = (torch.randn(*s, device=device).bfloat16() for s in ((16, 32), (32, 24), (2, 16, 24)))
     for result, expected in zip(compiled(model, options={"fx_graph_cache": False})(a, b, c), model(a, b, c), strict=True):
         assert (result - expected).abs().max() <= 0.02 * expected.abs().max()
-    assert said()[-1].startswith("replaced {'aten.mm.default': 2}")
+    assert logged()[-1].startswith("replaced {'aten.mm.default': 2}")
 
 
-def test_aot_inductor_runs_the_ops(device, tmp_path):
+def test_aot_inductor_runs_the_op(device, tmp_path):
     model, x = Model(device).requires_grad_(True), torch.randn(16, 48, device=device, dtype=torch.bfloat16)
     options = tc.compile_options(options={"fx_graph_cache": False})
     package = torch._inductor.aoti_compile_and_package(

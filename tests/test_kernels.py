@@ -1,6 +1,7 @@
-"""Every kernel, by name, over the case grid: random inputs, poisoned output, the float64 bound.
+"""Every configuration of every kernel, by name, against the float64 reference and its error bound.
 
-The grid is a sample in which each configuration meets each concern. --grid-seed draws another one; --full-grid runs every case.
+Inputs are random, and the output starts as NaN. test_grid_cases gives each configuration a sample of the case grid. The sample
+has every size, layout, scalar and dtype combination of the grid. --grid-seed draws another sample; --full-grid runs every case.
 """
 
 import math
@@ -22,7 +23,7 @@ CONFIGS = [name for _, names in KERNELS for name in names]
 
 
 def pytest_generate_tests(metafunc):
-    if metafunc.function is test_grid:
+    if metafunc.function is test_grid_cases:
         options, cases = metafunc.config.option, []
         for kernel, names in KERNELS:
             grid = kernel_grid(kernel)
@@ -32,7 +33,7 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("kernel, case", cases)
 
 
-def test_grid(kernel, case):
+def test_grid_cases(kernel, case):
     args = case.inputs("cuda")
     out = torch.full((case.m, case.n), math.nan, dtype=case.out_dtype or case.dtype, device="cuda")
     assert case.reference(args).error(case.run(kernel, args, out)) <= 1
@@ -41,7 +42,7 @@ def test_grid(kernel, case):
 @pytest.mark.parametrize("kernel", CONFIGS)
 @pytest.mark.parametrize("m, n, k", [(300, 520, 1100), (140, 264, 3000), (40, 520, 5000)])
 def test_sums_of_integers_are_exact(kernel, m, n, k):
-    """Over a long K, where K may be split, the error bound lets a sum pass that was rounded to fp16 on its way."""
+    """The error bound of a long K is too wide to reveal that the sum of a K slice was rounded to fp16. Exact sums reveal it."""
     args, expected = integers(m, n, k, "cuda")
     out = torch.full((m, n), math.nan, device="cuda")
     assert torch.equal(Case(m, n, k, beta=1, alpha=1).run(kernel, args, out), expected)
@@ -51,7 +52,7 @@ def test_sums_of_integers_are_exact(kernel, m, n, k):
 @pytest.mark.parametrize("out_dtype", (None, torch.float32), ids=str)
 @pytest.mark.parametrize("layout", ("row", "col", "row_pitched", "col_odd", "misaligned", "strided"))
 def test_result_layouts(kernel, out_dtype, layout):
-    """D of any strides; what lies between its elements stays untouched."""
+    """D may have any strides, and the kernel must not write between D's elements."""
     for m, n in ((136, 264), (131, 141)):
         case = Case(m, n, 72, out_dtype=out_dtype, activation="gelu" if layout in ("col", "strided") else None)
         args = case.inputs("cuda")
@@ -79,30 +80,32 @@ def test_repeats_are_bitwise_equal(kernel, m, n, k):
 
 
 def stability_cases():
-    """Of the kernels that may split K."""
-    alike = (
-        Case(137, 265, 331),  # tails in every direction, misaligned lines
+    """Yield (configuration, case) for every kernel that can split K."""
+    cases = (
+        Case(137, 265, 331),  # tails in M, N and K; misaligned rows
         Case(40, 72, 24),  # K shorter than a stage
         Case(64, 64, 64),  # one tile, one stage
         Case(3000, 3000, 200, out_dtype=torch.float32),  # more tiles than blocks
         Case(1100, 1032, 264, b="misaligned", broadcast="(N)"),
-        Case(40, 520, 5000, broadcast="(N)"),  # K in parts
+        Case(40, 520, 5000, broadcast="(N)"),  # several K slices
         Case(140, 264, 3000, torch.bfloat16, out_dtype=torch.float32),
         Case(16, 1000, 2060, c="row_odd"),
-        Case(9, 70, 60000),  # in many
-        Case(300, 264, 520, torch.float32, tf32=True),  # B copied
+        Case(9, 70, 60000),  # many K slices
+        Case(300, 264, 520, torch.float32, tf32=True),  # B is repacked
     )
     for kernel, names in KERNELS:
-        for case in alike if kernel["split_k"] else ():
+        for case in cases if kernel["split_k"] else ():
             if case.tf32 <= ("tf32" in kernel["maths"]):
                 for name in names:
                     yield pytest.param(name, case, id=f"{name}-{case}")
 
 
 @pytest.mark.parametrize("kernel, case", list(stability_cases()))
-def test_bitwise_stable_beside_itself(kernel, case):
-    """200 times over two streams at once, through a CUDA graph: TMA, barriers, dependent launches and the sums of parts of K
-    race with nothing."""
+def test_concurrent_launches_are_bitwise_equal(kernel, case):
+    """Replay a CUDA graph ten times. The graph has 20 launches on two streams.
+
+    TMA, barriers, programmatic dependent launch and the sum of K slices must not race between launches.
+    """
     args = case.inputs("cuda")
     first = case.run(kernel, args, torch.empty(case.m, case.n, dtype=case.out_dtype or case.dtype, device="cuda"))
     assert case.reference(args).error(first) <= 1
@@ -133,40 +136,41 @@ def test_in_place_accumulation(kernel, m, n, k):
     assert expected.error(case.run(kernel, (c, a, b), c)) <= 1
 
 
-WALKS = (
-    Case(5000, 5000, 40),  # for wgmma_tma: C and D by TMA
-    Case(5000, 5001, 33),  # in pieces
-    Case(5000, 5001, 33, self_dtype=torch.float32, out_dtype=torch.float32),  # by element
-    Case(5000, 5001, 40, c="row_pitched"),  # C by TMA, D in pieces
-    Case(5000, 5001, 40, broadcast="(N)"),  # one row of C, D in pieces
+# Each comment says how wgmma_tma reads C and writes D.
+MANY_TILES = (
+    Case(5000, 5000, 40),  # C and D by TMA
+    Case(5000, 5001, 33),  # C and D in vectors
+    Case(5000, 5001, 33, self_dtype=torch.float32, out_dtype=torch.float32),  # C and D by element
+    Case(5000, 5001, 40, c="row_pitched"),  # C by TMA, D in vectors
+    Case(5000, 5001, 40, broadcast="(N)"),  # C as one row, D in vectors
     Case(5000, 5000, 40, c="col"),  # C by element, D by TMA
 )
 
 
-@pytest.mark.parametrize("case", WALKS, ids=str)
+@pytest.mark.parametrize("case", MANY_TILES, ids=str)
 @pytest.mark.parametrize("kernel", CONFIGS)
-def test_wide_tile_walk(kernel, case):
-    """More tiles than the GPU holds at once, so that persistent blocks take several."""
+def test_persistent_blocks_compute_several_tiles(kernel, case):
+    """The problem has more tiles than the GPU runs at once, so a persistent block computes several."""
     args = case.inputs("cuda")
     out = torch.full((case.m, case.n), math.nan, dtype=case.out_dtype or case.dtype, device="cuda")
     assert case.reference(args).error(case.run(kernel, args, out)) <= 1
 
 
-def test_a_kernel_without_an_index_lets_the_planner_pick_its_configuration():
+def test_kernel_name_without_an_index_lets_the_planner_pick_the_configuration():
     case = Case(256, 256, 4096)
     args = case.inputs("cuda")
     results = [case.run(name, args, torch.empty(256, 256, dtype=case.dtype, device="cuda")) for name in ("simt", "simt/0")]
     assert torch.equal(*results)
 
 
-def test_unknown_kernel_names_the_known_ones():
+def test_unknown_kernel_error_lists_the_kernels():
     args, out = Case(4, 4, 4).inputs("cuda"), torch.empty(4, 4, dtype=torch.float16, device="cuda")
     for name in ("nope", "simt/1", "simt/", "simt/x", "sim", "simt_"):
         with pytest.raises(RuntimeError, match=f"there is no kernel '{name}'; there are simt, .*wmma_block"):
             Case(4, 4, 4).run(name, args, out)
 
 
-def test_a_kernel_that_cannot_says_why_and_writes_nothing():
+def test_unsupported_kernel_raises_its_reason_and_writes_nothing():
     case = Case(8, 8, 8, torch.float32)
     out = torch.full((8, 8), 7.0, device="cuda")
     with pytest.raises(RuntimeError, match="wmma_block: it does not multiply operands of this dtype"):
@@ -174,7 +178,7 @@ def test_a_kernel_that_cannot_says_why_and_writes_nothing():
     assert (out == 7).all()
 
 
-def test_tf32_needs_leave():
+def test_tf32_kernel_needs_precision_tf32():
     case = Case(8, 8, 8, torch.float32)
     out = torch.full((8, 8), 7.0, device="cuda")
     with pytest.raises(RuntimeError, match='wmma_kstage: its TF32 needs precision="tf32"'):
@@ -182,7 +186,7 @@ def test_tf32_needs_leave():
     assert (out == 7).all()
 
 
-def test_fp32_is_never_tf32():
+def test_fp32_does_not_use_tf32_by_default():
     """TF32 keeps 11 bits of each operand and would miss the fp32 bound by orders of magnitude."""
     previous = torch.get_float32_matmul_precision()
     args = Case(256, 256, 256, torch.float32).inputs("cuda")
@@ -196,8 +200,8 @@ def test_fp32_is_never_tf32():
 @pytest.mark.parametrize(
     "dtype, kernel", [(torch.float16, k["name"]) for k, names in KERNELS if names] + [(torch.float32, "simt")], ids=str
 )
-def test_more_than_two_to_the_31_elements(dtype, kernel):
-    """D and C have 2^31 + elements; checked on the last rows and columns, where a 32-bit index has wrapped."""
+def test_c_and_d_may_have_more_than_2_to_the_31_elements(dtype, kernel):
+    """C and D have more than 2^31 elements. The test compares three corners, because a 32-bit index wraps in the last rows."""
     case = Case(2**16 + 3, 2**15 + 5, 24, dtype, alpha=2)
     _, a, b = Case(case.m, case.n, case.k, dtype, broadcast="()").inputs("cuda")
     c, out = torch.zeros(case.m, case.n, dtype=dtype, device="cuda"), torch.empty(case.m, case.n, dtype=dtype, device="cuda")

@@ -1,4 +1,4 @@
-"""Linear and swap_linears: the same results and state as torch's layers, on the op wherever it applies."""
+"""Linear and swap_linears. Results and state equal those of torch's layers, and supported calls run on the op."""
 
 import copy
 import pickle
@@ -18,7 +18,7 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 @pytest.fixture
 def calls(monkeypatch):
-    """The names of this package's functions that layers call, as they do."""
+    """Record the names of this package's functions in the order in which layers call them."""
     names = []
     for name in ("addmm", "mm"):
         function = getattr(linear, name)
@@ -33,7 +33,7 @@ def close(result, expected):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("bias", (True, False))
 @pytest.mark.parametrize("shape", ((5, 17), (2, 3, 17), (0, 17), (2, 0, 3, 17), (1, 17)))
-def test_linear_is_nn_linear(device, calls, dtype, bias, shape):
+def test_linear_matches_nn_linear(device, calls, dtype, bias, shape):
     theirs = nn.Linear(17, 9, bias=bias, device=device, dtype=dtype)
     ours = tc.Linear(17, 9, bias=bias, device=device, dtype=dtype)
     assert isinstance(ours, nn.Linear)
@@ -42,11 +42,11 @@ def test_linear_is_nn_linear(device, calls, dtype, bias, shape):
     with torch.inference_mode():
         assert close(ours(x), theirs(x))
         assert close(ours(x.mT.contiguous().mT), theirs(x))
-    torchs = device == "cuda" and dtype == torch.float32  # without TF32
-    assert calls == ([] if torchs else ["addmm" if bias else "mm"] * 2)
+    stays_with_torch = device == "cuda" and dtype == torch.float32  # torch's TF32 setting is off
+    assert calls == ([] if stays_with_torch else ["addmm" if bias else "mm"] * 2)
 
 
-def test_a_vector_a_gradient_autocast_and_float64_are_torchs(device, calls):
+def test_vectors_gradients_autocast_and_float64_stay_with_torch(device, calls):
     layer, x = tc.Linear(17, 9, device=device), torch.randn(5, 17, device=device)
     assert layer(x).requires_grad
     layer(x).sum().backward()
@@ -59,7 +59,7 @@ def test_a_vector_a_gradient_autocast_and_float64_are_torchs(device, calls):
     assert calls == []
 
 
-def test_transforms_see_through_a_layer(device, calls):
+def test_transforms_and_tangents_stay_with_torch(device, calls):
     theirs = nn.Linear(17, 9, device=device).requires_grad_(False)
     ours = tc.swap_linears(copy.deepcopy(theirs))
     x, v = torch.randn(2, 5, 17, device=device)
@@ -77,7 +77,7 @@ def test_transforms_see_through_a_layer(device, calls):
 
 
 class Quantized(torch.Tensor):
-    """Stands for a weight whose class computes linear layers itself and knows nothing else."""
+    """A tensor class that computes functional.linear itself and implements nothing else."""
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
@@ -86,7 +86,7 @@ class Quantized(torch.Tensor):
 
 
 @pytest.mark.parametrize("transform", (torch.func.jvp, torch.func.grad, torch.func.jacrev, torch.func.jacfwd))
-def test_transforms_are_torchs_when_compiled_too(device, transform):
+def test_compiled_transforms_match_torch(device, transform):
     layer = tc.Linear(8, 6, device=device).requires_grad_(False)
     plain = nn.Linear(8, 6, device=device).requires_grad_(False)
     plain.load_state_dict(layer.state_dict())
@@ -102,7 +102,7 @@ def test_transforms_are_torchs_when_compiled_too(device, transform):
     assert torch.allclose(result, derivative(plain)(x), atol=1e-3)
 
 
-def test_other_kinds_of_tensor_are_torchs(calls):
+def test_nested_meta_and_subclass_tensors_stay_with_torch(calls):
     from torch.testing._internal.two_tensor import TwoTensor
 
     layer, x = tc.Linear(17, 9).requires_grad_(False), torch.randn(5, 17)
@@ -120,7 +120,7 @@ def test_other_kinds_of_tensor_are_torchs(calls):
 
 
 class Conv1D(nn.Module):
-    """As transformers has it: y = x @ weight + bias, weight (K, N)."""
+    """A layer like transformers' Conv1D: y = x @ weight + bias with a (K, N) weight."""
 
     def __init__(self, n, k):
         super().__init__()
@@ -139,13 +139,13 @@ def model(device):
     return layers.to(device, torch.bfloat16).requires_grad_(False)
 
 
-def test_swap_linears(device, calls):
+def test_swap_linears_keeps_results_parameters_and_hooks(device, calls):
     theirs, x = model(device), torch.randn(2, 3, 17, device=device).bfloat16()
     seen = []
     theirs[0].register_forward_hook(lambda *_: seen.append("hook"))
     ours = copy.deepcopy(theirs)
     weights = [id(p) for p in ours.parameters()]
-    assert tc.swap_linears(ours) is ours and tc.swap_linears(ours) is ours  # twice is once
+    assert tc.swap_linears(ours) is ours and tc.swap_linears(ours) is ours  # a second swap changes nothing
     assert [id(p) for p in ours.parameters()] == weights and ours.state_dict().keys() == theirs.state_dict().keys()
     assert isinstance(ours[0], tc.Linear) and isinstance(ours[2], Conv1D) and isinstance(ours[3][0], tc.Linear)
     assert close(ours(x), theirs(x)) and calls == ["addmm", "addmm", "mm"] and seen == ["hook"] * 2
@@ -153,7 +153,7 @@ def test_swap_linears(device, calls):
     assert len(calls) == 6
 
 
-def test_swapped_layers_are_pickled(device, calls, monkeypatch):
+def test_swapped_layers_can_be_pickled(device, calls, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace())
     monkeypatch.setitem(sys.modules, Conv1D.__module__, SimpleNamespace(Conv1D=Conv1D))
     ours, x = tc.swap_linears(model(device)), torch.randn(3, 17, device=device).bfloat16()
@@ -163,14 +163,14 @@ def test_swapped_layers_are_pickled(device, calls, monkeypatch):
 
 def test_swap_linears_takes_a_filter_and_leaves_subclasses():
     class Special(nn.Linear):
-        """A layer that may do more than a linear one."""
+        """A subclass, which may compute something else."""
 
     layers = nn.Sequential(nn.Linear(4, 4), Special(4, 4), nn.Linear(4, 4))
     tc.swap_linears(layers, filter_fn=lambda module, fqn: isinstance(module, nn.Linear) and fqn != "0")
     assert [type(layer) for layer in layers] == [nn.Linear, Special, tc.Linear]
 
 
-def test_compiled_layers_hold_the_op(device):
+def test_exported_layers_call_the_op_and_compiled_layers_match(device):
     layers, x = tc.swap_linears(model(device)), torch.randn(6, 17, device=device).bfloat16()
     program = torch.export.export(layers, (x,))
     targets = [node.target for node in program.graph.nodes]
@@ -179,7 +179,7 @@ def test_compiled_layers_hold_the_op(device):
     assert close(torch.compile(layers, fullgraph=True)(x), layers(x))
 
 
-def test_what_is_no_tensor_and_biases_of_other_shapes_are_torchs(device, calls):
+def test_non_tensor_inputs_and_other_biases_stay_with_torch(device, calls):
     layer, x = tc.Linear(8, 6, device=device).requires_grad_(False), torch.randn(2, 3, 8, device=device)
     with pytest.raises(TypeError):
         layer([1.0] * 8)

@@ -1,4 +1,4 @@
-"""torch_addmm_tc.mm and tc.addmm without self: the plain product."""
+"""torch_addmm_tc.mm, and the op tc::addmm with self=None: products without an addend."""
 
 import math
 
@@ -16,13 +16,13 @@ ADDMM = torch.ops.tc.addmm.default
 @pytest.mark.parametrize("out_dtype", (None, torch.float32), ids=str)
 @pytest.mark.parametrize("a,b", (("row", "col"), ("col", "row"), ("row_odd", "strided")))
 @pytest.mark.parametrize("m,n,k", ((137, 265, 331), (1, 64, 4096), (264, 136, 416), (5, 0, 3), (5, 3, 0)))
-def test_mm(device, dtype, out_dtype, a, b, m, n, k):
+def test_mm_matches_the_reference_and_addmm_with_beta_zero(device, dtype, out_dtype, a, b, m, n, k):
     _, mat1, mat2 = Case(m, n, k, dtype, a=a, b=b).inputs(device)
     result = tc.mm(mat1, mat2, out_dtype=out_dtype)
     assert result.shape == (m, n) and result.is_contiguous() and result.dtype == (out_dtype or dtype)
-    nothing = torch.zeros((), dtype=dtype, device=device)
-    assert reference(nothing, mat1, mat2, out_dtype=out_dtype).error(result) <= 1
-    assert torch.equal(result, tc.addmm(nothing, mat1, mat2, beta=0, out_dtype=out_dtype))
+    zero = torch.zeros((), dtype=dtype, device=device)
+    assert reference(zero, mat1, mat2, out_dtype=out_dtype).error(result) <= 1
+    assert torch.equal(result, tc.addmm(zero, mat1, mat2, beta=0, out_dtype=out_dtype))
 
 
 def test_opcheck(device):
@@ -43,14 +43,14 @@ def test_vmap_and_autocast(device):
     a, b = torch.randn(3, 6, 8, device=device), torch.randn(8, 10, device=device)
     assert torch.allclose(torch.vmap(tc.mm, (0, None))(a, b), a @ b, atol=1e-4)
     assert torch.allclose(torch.vmap(tc.mm, (None, 0))(b.t(), a.mT), (a @ b).mT, atol=1e-4)
-    wide = torch.vmap(lambda a, b: tc.mm(a, b, out_dtype=torch.float32), (0, None))(a, b)
-    assert torch.allclose(wide, a @ b, atol=1e-4)
+    result = torch.vmap(lambda a, b: tc.mm(a, b, out_dtype=torch.float32), (0, None))(a, b)
+    assert torch.allclose(result, a @ b, atol=1e-4)
     with torch.autocast(device, dtype=torch.bfloat16):
         assert tc.mm(a[0], b).dtype == torch.bfloat16 and tc.mm(a[0], b, out_dtype=torch.float32).dtype == torch.float32
 
 
 @pytest.mark.parametrize("where", ("eager", "meta"))
-def test_errors_are_addmms(device, where):
+def test_mm_raises_addmms_errors(device, where):
     a, b = torch.randn(6, 8, device=device).half(), torch.randn(8, 10, device=device).half()
     if where == "meta":
         a, b = a.to("meta"), b.to("meta")

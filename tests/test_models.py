@@ -1,4 +1,4 @@
-"""The benchmarks of models run, on tiny networks: real transformers' layers through every way in."""
+"""The benchmarks of models, run with --small: tiny networks, in every mode of integration."""
 
 import json
 import os
@@ -20,8 +20,8 @@ def run(*command):
     return done.stdout
 
 
-@pytest.mark.skipif(not find_spec("transformers"), reason="needs transformers, which pip's [bench] and so make test install")
-def test_models(tmp_path):
+@pytest.mark.skipif(not find_spec("transformers"), reason="needs transformers, which 'make test' and the extra [bench] install")
+def test_models_benchmark_measures_every_task(tmp_path):
     run("bench.models", "--small", "--only", "GPT-2", "--rounds", "1", "--json", str(tmp_path / "models.json"))
     rows = json.loads((tmp_path / "models.json").read_text())["rows"]
     assert [row["task"] for row in rows] == ["prefill", "decode", "decode"] * 2
@@ -32,7 +32,7 @@ def test_models(tmp_path):
     assert len(rows[0]["error against float32"]) == 5 and rows[0]["greedy steps alike"] > 0
 
 
-def test_tensor_parallel():
+def test_tensor_parallel_is_as_accurate_as_one_gpu():
     launch = ["torch.distributed.run", "--nproc-per-node", str(min(2, torch.cuda.device_count()) or 2)]
     result = json.loads(run(*launch, "-m", "bench.tensor_parallel", "--small"))
     assert result["error"]["sharded, torch_addmm_tc"] <= 1.05 * result["error"]["one GPU, torch"]

@@ -1,4 +1,4 @@
-"""addmm_out: strides, resizing, aliasing."""
+"""The argument out: its strides, resizing and aliasing."""
 
 import math
 import warnings
@@ -14,7 +14,7 @@ SHARED = "some elements of the input tensor and the written-to tensor refer to a
 
 @pytest.mark.parametrize("layout", ("row", "col", "row_pitched", "row_odd", "col_odd", "misaligned", "strided"))
 @pytest.mark.parametrize("out_dtype", (torch.float16, torch.float32), ids=str)
-def test_any_strides(device, layout, out_dtype):
+def test_out_may_have_any_strides(device, layout, out_dtype):
     args = Case(33, 47, 65).inputs(device)
     out = matrix(layout, 33, 47, out_dtype, device).fill_(math.nan)
     strides = out.stride()
@@ -23,7 +23,7 @@ def test_any_strides(device, layout, out_dtype):
     assert reference(*args, out_dtype=out_dtype).error(out) <= 1
 
 
-def test_wrong_shape_is_resized_with_torchs_warning(device):
+def test_out_of_wrong_shape_is_resized_with_torchs_warning(device):
     args = Case(3, 5, 4).inputs(device)
     for shape in ((5, 3), (7,), (1, 1)):
         out = torch.empty(shape, dtype=torch.float16, device=device)
@@ -37,14 +37,14 @@ def test_wrong_shape_is_resized_with_torchs_warning(device):
     assert reference(*args).error(out) <= 1
 
 
-def test_self_itself_accumulates_in_place(device):
+def test_out_may_be_self(device):
     c, a, b = Case(33, 47, 65).inputs(device)
     expected = reference(c, a, b, beta=0.5)
     tc.addmm(c, a, b, beta=0.5, out=c)
     assert expected.error(c) <= 1
 
 
-def test_refuses_an_operand(device):
+def test_out_that_shares_memory_with_an_operand_raises(device):
     x = torch.randn(8, 8, device=device).half()
     y = torch.randn(8, 8, device=device).half()
     before = x.clone()
@@ -59,8 +59,8 @@ def test_refuses_an_operand(device):
 
 
 @pytest.mark.parametrize("position, name", [(0, "self"), (1, "mat1"), (2, "mat2")])
-def test_refuses_to_resize_an_inputs_storage(device, position, name):
-    """torch.addmm resizes it, right where the new elements overlap no input; here nothing is touched."""
+def test_resizing_an_out_that_shares_an_inputs_storage_raises(device, position, name):
+    """torch.addmm resizes such an out, which is correct only where out then overlaps no input. The op changes nothing."""
     for start, length in ((0, 0), (0, 16), (64, 8)):
         args = [torch.randn(8, 8, device=device).half() for _ in range(3)]
         buffer = torch.randn(72, device=device).half()
@@ -71,7 +71,7 @@ def test_refuses_to_resize_an_inputs_storage(device, position, name):
         assert out.shape == (length,) and torch.equal(buffer, before)
 
 
-def test_refuses_part_of_self(device):
+def test_out_that_overlaps_part_of_self_raises(device):
     buffer = torch.randn(72, device=device).half()
     a, b = torch.randn(8, 8, device=device).half(), torch.randn(8, 8, device=device).half()
     out, shifted = buffer[:64].view(8, 8), buffer[8:].view(8, 8)
@@ -80,19 +80,19 @@ def test_refuses_part_of_self(device):
         with pytest.raises(RuntimeError, match=SHARED):
             tc.addmm(c, a, b, out=out)
     assert torch.equal(buffer, before)
-    tc.addmm(shifted, a, b, beta=0, out=out)  # not read, so not in the way
+    tc.addmm(shifted, a, b, beta=0, out=out)  # beta is 0, so the op does not read self
     assert reference(shifted, a, b, beta=0).error(out) <= 1
 
 
-def test_refuses_to_write_an_element_twice(device):
+def test_out_with_overlapping_elements_raises(device):
     args = Case(8, 8, 8).inputs(device)
     for out in (torch.zeros(1, 8).half().expand(8, 8), torch.zeros(15).half().as_strided((8, 8), (1, 1))):
         with pytest.raises(RuntimeError, match="more than one element of the written-to tensor refers to a single memory"):
             tc.addmm(*args, out=out.to(device) if device == "cpu" else out.to(device).as_strided(out.shape, out.stride()))
 
 
-def test_slices_side_by_side_are_no_overlap(device):
-    """As in a fused projection, where inputs and output are columns of one buffer."""
+def test_disjoint_columns_of_one_buffer_do_not_overlap(device):
+    """A fused projection keeps its inputs and its output in columns of one buffer."""
     buffer = torch.randn(16, 48, device=device).half()
     a, out, c = buffer[:, :16], buffer[:, 16:32], buffer[:, 32:]
     b = torch.randn(16, 16, device=device).half()
@@ -101,7 +101,7 @@ def test_slices_side_by_side_are_no_overlap(device):
     assert expected.error(out) <= 1
 
 
-def test_dtype_of_out(device):
+def test_out_of_wrong_dtype_raises(device):
     args = Case(3, 5, 4).inputs(device)
     with pytest.raises(RuntimeError, match="Expected out tensor to have dtype Half or Float, but got Double instead"):
         tc.addmm(*args, out=torch.empty(3, 5, dtype=torch.float64, device=device))

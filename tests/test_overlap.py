@@ -1,4 +1,4 @@
-"""Overlap of strided matrices against brute force: exact where it promises to be, never a miss."""
+"""The overlap check of strided matrices against brute force. It misses no overlap, and it is exact for slices of one buffer."""
 
 import torch
 from hypothesis import example, given, settings
@@ -14,7 +14,7 @@ def elements(rows, cols, row, col, offset):
     return {offset + i * row + j * col for i in range(rows) for j in range(cols)}
 
 
-def address(rows, cols, row, col, offset):
+def view(rows, cols, row, col, offset):
     return (BUFFER.data_ptr() + 2 * offset, row, col, "float16"), rows, cols
 
 
@@ -23,29 +23,32 @@ matrices = st.tuples(SIZES, SIZES, STRIDES, STRIDES, OFFSETS)
 
 @settings(max_examples=500)
 @given(x=matrices, y=matrices)
-def test_never_misses_a_shared_element(x, y):
+def test_overlap_finds_every_shared_element(x, y):
     if elements(*x) & elements(*y):
-        assert _C.overlap(*address(*x), *address(*y))
+        assert _C.overlap(*view(*x), *view(*y))
 
 
 @settings(max_examples=500)
 @given(
-    pitch=st.integers(6, 12), x=st.tuples(SIZES, SIZES, OFFSETS), y=st.tuples(SIZES, SIZES, OFFSETS), transposed=st.booleans()
+    leading_dim=st.integers(6, 12),
+    x=st.tuples(SIZES, SIZES, OFFSETS),
+    y=st.tuples(SIZES, SIZES, OFFSETS),
+    transposed=st.booleans(),
 )
-@example(pitch=12, x=(4, 6, 0), y=(4, 6, 6), transposed=False)
-def test_exact_for_slices_of_one_buffer(pitch, x, y, transposed):
+@example(leading_dim=12, x=(4, 6, 0), y=(4, 6, 6), transposed=False)
+def test_overlap_is_exact_for_slices_of_one_buffer(leading_dim, x, y, transposed):
     def matrix(rows, cols, offset):
-        return (cols, rows, 1, pitch, offset) if transposed else (rows, cols, pitch, 1, offset)
+        return (cols, rows, 1, leading_dim, offset) if transposed else (rows, cols, leading_dim, 1, offset)
 
     x, y = matrix(*x), matrix(*y)
-    shares, says = bool(elements(*x) & elements(*y)), _C.overlap(*address(*x), *address(*y))
-    past_line_end = any(z[-1] % pitch + (z[0] if transposed else z[1]) > pitch for z in (x, y))
-    assert says or not shares
-    assert says == shares or past_line_end  # a slice of a buffer never runs past the end of its line
+    shared, reported = bool(elements(*x) & elements(*y)), _C.overlap(*view(*x), *view(*y))
+    past_row_end = any(z[-1] % leading_dim + (z[0] if transposed else z[1]) > leading_dim for z in (x, y))
+    assert reported or not shared
+    assert reported == shared or past_row_end  # a real slice of a buffer never runs past the end of its row
 
 
 @settings(max_examples=500)
 @given(x=matrices)
 def test_self_overlap_is_exact(x):
     rows, cols, *_ = x
-    assert _C.overlaps_itself(*address(*x)) == (len(elements(*x)) < rows * cols)
+    assert _C.overlaps_itself(*view(*x)) == (len(elements(*x)) < rows * cols)

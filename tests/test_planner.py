@@ -1,4 +1,4 @@
-"""The planner, without a GPU: what may run, what is picked, and the reasons given."""
+"""The planner: supported candidates, the pick, unsupported reasons and predictions. All but two tests need no GPU."""
 
 import itertools
 import subprocess
@@ -26,17 +26,17 @@ def plan(case, gpu=H200, **kwargs):
 
 @pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16), ids=str)
 @pytest.mark.parametrize("gpu", (AMPERE, ADA, H200))
-def test_layers_get_tensor_cores(dtype, gpu):
+def test_model_layers_use_tensor_cores(dtype, gpu):
     for n, k in ((2304, 768), (768, 768), (3072, 768), (768, 3072)):
         for b in ("row", "col"):
             assert plan(Case(1024, n, k, dtype, b=b, broadcast="(N)"), gpu).kernel in TENSOR_CORES
 
 
-def test_fp32_stays_fp32():
+def test_fp32_uses_simt():
     assert plan(Case(512, 512, 512, torch.float32)).kernel == "simt"
 
 
-def test_fp32_is_tf32_only_with_leave():
+def test_tf32_needs_precision_tf32():
     case = Case(2048, 2048, 512, torch.float32)
     reasons = {c.kernel: c.reason for c in plan(case, precision="ieee").candidates}
     assert reasons["wmma_kstage"] == 'its TF32 needs precision="tf32"'
@@ -45,7 +45,7 @@ def test_fp32_is_tf32_only_with_leave():
     assert plan(case, precision="tf32").kernel in TENSOR_CORES
 
 
-def test_an_operand_that_a_kernel_cannot_read_is_repacked_or_refused():
+def test_operand_without_unit_stride_is_repacked_or_unsupported():
     by_kernel = {c.kernel: c for c in plan(Case(256, 256, 256, a="strided")).candidates}
     assert by_kernel["simt"].reason is None
     assert by_kernel["wmma_block"].reason == "an operand has no direction of stride 1"
@@ -55,7 +55,7 @@ def test_an_operand_that_a_kernel_cannot_read_is_repacked_or_refused():
 
 
 @pytest.mark.parametrize(
-    "case, lines, length",
+    "case, rows, row_length",
     [
         (Case(131, 264, 151, a="row_odd"), 131, 151),
         (Case(131, 264, 151, a="misaligned"), 131, 151),
@@ -72,14 +72,17 @@ def test_an_operand_that_a_kernel_cannot_read_is_repacked_or_refused():
     ],
     ids=str,
 )
-def test_a_repacked_operand_keeps_its_direction_if_kernels_can_read_it(case, lines, length):
-    """Halves that are contiguous along M or N stay so, all else becomes contiguous along K: the padding tells which."""
-    unit = 16 if length * case.dtype.itemsize < 1024 else 128  # bytes at which lines start
-    line = -(-length * case.dtype.itemsize // unit) * unit
+def test_repacking_keeps_the_order_that_kernels_can_read(case, rows, row_length):
+    """A 16-bit operand that is contiguous along M or N stays so. Every other operand becomes contiguous along K.
+
+    The padding of the rows, and so the workspace's size, shows the order.
+    """
+    alignment = 16 if row_length * case.dtype.itemsize < 1024 else 128  # bytes; every row starts at a multiple
+    leading_dim = -(-row_length * case.dtype.itemsize // alignment) * alignment  # bytes
     for c in plan(case, precision="tf32").candidates:
         if c.kernel == "mma_swizzle":
             assert c.repack_a + c.repack_b == 1 and c.k_slices == 1
-            assert -(-lines * line // 256) * 256 == -(-c.workspace_bytes // 256) * 256
+            assert -(-rows * leading_dim // 256) * 256 == -(-c.workspace_bytes // 256) * 256
 
 
 def test_a_long_k_is_split_when_tiles_are_few():
@@ -91,8 +94,8 @@ def test_a_long_k_is_split_when_tiles_are_few():
 
 
 @pytest.mark.parametrize("m, n, k", [(64, 64, 100000), (40, 4096, 4096), (128, 4096, 14336), (5000, 5000, 64), (8, 8, 0)])
-def test_a_cluster_shares_k_without_workspace(m, n, k):
-    """Two blocks at least, four at most, and more than two only where all clusters run at once."""
+def test_clusters_split_k_without_workspace(m, n, k):
+    """A cluster has two to four blocks, and more than two only where all clusters run at once."""
     for c in plan(Case(m, n, k)).candidates:
         if c.kernel == "wgmma_cluster":
             tiles = -(-m // c.config["tile_m"]) * -(-n // c.config["tile_n"])
@@ -102,8 +105,8 @@ def test_a_cluster_shares_k_without_workspace(m, n, k):
 
 @pytest.mark.parametrize("dtype", (torch.float16, torch.float32), ids=str)
 @pytest.mark.parametrize("c", ("(N)", None))
-def test_clusters_are_for_one_wave(dtype, c):
-    """A block has a single tile: many of them would each wait for memory, and for each other, anew."""
+def test_clusters_are_picked_for_one_wave_only(dtype, c):
+    """A block computes a single tile. In a second wave, each block would wait for memory and for its cluster again."""
     sizes = (17, 64, 100, 128, 200, 256, 1000, 1024, 4097, 16384)
     for m, n, k in itertools.product(sizes, (*sizes, 50257), (64, 128, 512, 1024, 4096)):
         make = lambda *shape: torch.empty(shape, dtype=torch.float16, device="meta")  # noqa: E731
@@ -114,13 +117,13 @@ def test_clusters_are_for_one_wave(dtype, c):
             assert tiles * pick.k_slices <= H200.num_sms, (m, n, k)
 
 
-def test_products_between_few_and_many_rows_go_to_clusters():
+def test_medium_row_counts_use_clusters():
     for m, n, k in ((17, 4096, 4096), (64, 4096, 4096), (128, 4096, 14336), (32, 768, 3072)):
         assert plan(Case(m, n, k, b="col", broadcast="(N)")).kernel == "wgmma_cluster"
 
 
 def test_tf32_is_repacked_only_where_k_is_not_contiguous():
-    """No instruction transposes fp32. Halves are read either way."""
+    """No instruction transposes fp32 operands. Kernels read 16-bit operands in both orders."""
     for b, repacked in (("col", False), ("row", True)):
         for c in plan(Case(2048, 2048, 512, torch.float32, b=b), precision="tf32").candidates:
             if c.kernel in ("wgmma_tma", "mma_swizzle"):
@@ -128,29 +131,29 @@ def test_tf32_is_repacked_only_where_k_is_not_contiguous():
         assert not any(c.repack_a or c.repack_b for c in plan(Case(2048, 2048, 512, b=b)).candidates)
 
 
-def test_few_rows_stream_their_weights():
-    """Decoding's products: each element of B is used once. With more rows of this size, tiles that use it again are faster."""
+def test_few_rows_use_mma_skinny():
+    """With few rows, as in decoding, each element of B is used once. With more rows, tiles that reuse B are faster."""
     for m, streams in ((1, True), (16, True), (32, False), (1024, False)):
         assert (plan(Case(m, 4096, 4096)).kernel == "mma_skinny") == streams
 
 
 def test_an_expanded_operand_is_repacked():
-    """A tensor map has no stride 0."""
+    """A tensor map of TMA cannot have a stride of 0."""
     assert all(c.repack_a for c in plan(Case(256, 256, 256, a="expanded")).candidates if c.kernel == "wgmma_tma")
 
 
 @pytest.mark.parametrize("layout", ("row", "col", "row_odd", "misaligned", "expanded"))
-def test_any_contiguous_direction_and_alignment_reaches_wmma(layout):
+def test_any_contiguous_layout_and_alignment_uses_tensor_cores(layout):
     assert plan(Case(256, 256, 256, a=layout, b=layout)).kernel in TENSOR_CORES
 
 
-def test_a_gpu_that_is_too_old_gets_no_kernel_and_the_reason():
+def test_too_old_gpu_gets_no_kernel_and_a_reason():
     result = plan(Case(256, 256, 256), TURING)
     assert result.kernel is None
     assert {c.reason for c in result.candidates} == {"the GPU is too old for it"}
 
 
-def test_hopper_alone_has_wgmma():
+def test_only_hopper_uses_wgmma():
     case = Case(4096, 4096, 4096)
     assert plan(case).kernel == "wgmma_tma"
     for gpu, reason in ((AMPERE, "the GPU is too old for it"), (BLACKWELL, "the GPU no longer has its instructions")):
@@ -159,14 +162,14 @@ def test_hopper_alone_has_wgmma():
         assert {c.reason for c in result.candidates if c.kernel.startswith("wgmma")} == {reason}
 
 
-def test_shared_memory_limits_the_configurations():
+def test_shared_memory_size_limits_the_configurations():
     small = tc.Gpu(sm=86, num_sms=28, smem_per_block=64 * 1024)
     candidates = [c for c in plan(Case(256, 256, 256), small).candidates if not c.kernel.startswith("wgmma")]
     fits = {c.config["smem_bytes"] <= 64 * 1024: c.reason for c in candidates}
     assert fits == {True: None, False: "its tiles do not fit the GPU's shared memory"}
 
 
-def test_both_shared_memory_budgets_exist():
+def test_wmma_block_has_configurations_for_both_shared_memory_sizes():
     sizes = [i["smem_bytes"] for k in tc.kernels() if k["name"] == "wmma_block" for i in k["configs"]]
     assert min(sizes) <= 64 * 1024 < max(sizes)
 
@@ -177,7 +180,7 @@ def test_a_column_major_result_exchanges_the_operands():
     assert not tc.plan(c, a, b, out=torch.empty(256, 128).half()).exchanged
 
 
-def test_printing_shows_the_pick_and_every_reason():
+def test_str_shows_the_pick_and_every_reason():
     result = plan(Case(256, 256, 256, a="strided"))
     text = str(result)
     assert text.startswith(f"-> {result.kernel}") and "predicted" in text and "A repacked" in text
@@ -190,11 +193,11 @@ def test_meta_tensors_can_be_planned():
 
 
 @pytest.mark.parametrize("m, n, k", [(0, 8, 8), (8, 0, 8), (0, 0, 0), (8, 8, 0)])
-def test_nothing_to_compute_can_be_planned(m, n, k):
+def test_empty_problems_can_be_planned(m, n, k):
     assert plan(Case(m, n, k)).kernel is not None
 
 
-def test_tiles_whose_coordinates_overflow_are_refused():
+def test_tma_kernels_are_unsupported_where_coordinates_overflow():
     make = lambda *shape: torch.empty(shape, dtype=torch.float16, device="meta")  # noqa: E731
     for n, fits in ((2**31 - 256, True), (2**31 - 255, False)):
         candidates = tc.plan(make(), make(2, 1), make(1, n), gpu=H200).candidates
@@ -202,7 +205,7 @@ def test_tiles_whose_coordinates_overflow_are_refused():
         assert any(c.reason is None for c in candidates)
 
 
-def test_the_pick_is_the_fastest_that_may_run():
+def test_pick_is_the_fastest_supported_candidate():
     for case in case_grid((torch.float16,))[::7]:
         if case.m * case.n == 0:
             continue
@@ -212,9 +215,12 @@ def test_the_pick_is_the_fastest_that_may_run():
 
 
 @given(m=st.integers(1, 2**17), n=st.integers(1, 2**17), k=st.integers(0, 2**17))
-def test_predictions_are_positive_and_grow_with_the_problem(m, n, k):
-    """Multiples of 8 grow: an odd size may cost more than twice it, which TMA reaches. 5 % off: twice the tiles or twice
-    the K can divide into better parts."""
+def test_predictions_are_positive_and_do_not_shrink_with_size(m, n, k):
+    """A doubled size does not lower the prediction by more than 5 %.
+
+    Sizes are multiples of 8: an odd size may cost more than twice that size, because TMA cannot read it. The 5 % are for
+    tiles and K slices, which may divide a doubled size more evenly.
+    """
 
     def cost(m, n, k):
         make = lambda *shape: torch.empty(shape, dtype=torch.float16, device="meta")  # noqa: E731
@@ -227,42 +233,42 @@ def test_predictions_are_positive_and_grow_with_the_problem(m, n, k):
     assert least <= cost(8 * m, 8 * n, 16 * k)
 
 
-def test_peaks_come_from_the_table_by_the_drivers_name():
+def test_peaks_are_found_by_the_drivers_name():
     assert tc.Gpu(90, 132, 227 * 1024, "NVIDIA H200").peaks == H200.peaks
     assert H200.peaks["dram_gb_per_s"] == 4800 and H200.peaks["wgmma_tflops"] == 989.4
     h100 = tc.Gpu(90, 132, 227 * 1024, "NVIDIA H100 80GB HBM3").peaks
     assert h100["wgmma_tflops"] == H200.peaks["wgmma_tflops"] and h100["dram_gb_per_s"] == 3350
-    nvl = tc.Gpu(90, 132, 227 * 1024, "NVIDIA H200 NVL").peaks  # the longest name counts
+    nvl = tc.Gpu(90, 132, 227 * 1024, "NVIDIA H200 NVL").peaks  # the longest matching name wins
     assert nvl["wgmma_tflops"] < H200.peaks["wgmma_tflops"]
-    part = tc.Gpu(90, 66, 227 * 1024, "NVIDIA H200 MIG 3g.71gb").peaks  # half of the SMs are another GPU
-    assert part["wgmma_tflops"] < 0.6 * H200.peaks["wgmma_tflops"]
+    mig = tc.Gpu(90, 66, 227 * 1024, "NVIDIA H200 MIG 3g.71gb").peaks  # a GPU with half of the SMs is not the table's H200
+    assert mig["wgmma_tflops"] < 0.6 * H200.peaks["wgmma_tflops"]
 
 
 @pytest.mark.parametrize("gpu", (AMPERE, ADA, H200))
-def test_a_gpu_outside_the_table_gets_peaks_of_its_generation(gpu):
-    """At 1.7 GHz, so that they are near the table's."""
+def test_gpu_outside_the_table_gets_peaks_of_its_generation(gpu):
+    """Derived peaks assume 1.7 GHz, so they are near the table's peaks."""
     derived = tc.Gpu(gpu.sm, gpu.num_sms, gpu.smem_per_block, "an unknown GPU").peaks
     for unit in ("fp32_tflops", "mma_sync_tflops", "wgmma_tflops"):
         assert (derived[unit] > 0) == (gpu.peaks[unit] > 0)
         assert derived[unit] <= 2.2 * gpu.peaks[unit] and gpu.peaks[unit] <= 2.2 * derived[unit]
 
 
-def test_a_prediction_follows_the_gpus_peaks():
-    """Twice the bandwidth makes memory-bound products faster, and twice the arithmetic the others; neither changes the rest."""
+def test_predictions_follow_the_gpus_peaks():
+    """Twice the bandwidth speeds up memory-bound products only, and twice the arithmetic rate compute-bound products only."""
     slow = {"fp32_tflops": 30.0, "mma_sync_tflops": 300.0, "wgmma_tflops": 500.0, "dram_gb_per_s": 2000.0}
-    wide, strong = slow | {"dram_gb_per_s": 4000.0}, slow | {"mma_sync_tflops": 600.0, "wgmma_tflops": 1000.0}
+    fast_dram, fast_math = slow | {"dram_gb_per_s": 4000.0}, slow | {"mma_sync_tflops": 600.0, "wgmma_tflops": 1000.0}
 
     def time(case, peaks):
         return plan(case, tc.Gpu(90, 132, 227 * 1024, peaks=peaks)).candidates[0].microseconds
 
-    memory, arithmetic = Case(4096, 4096, 8), Case(2048, 2048, 2048)
-    assert time(memory, wide) < 0.8 * time(memory, slow) and time(memory, strong) > 0.95 * time(memory, slow)
-    assert time(arithmetic, strong) < 0.8 * time(arithmetic, slow) and time(arithmetic, wide) > 0.95 * time(arithmetic, slow)
+    memory, compute = Case(4096, 4096, 8), Case(2048, 2048, 2048)
+    assert time(memory, fast_dram) < 0.8 * time(memory, slow) and time(memory, fast_math) > 0.95 * time(memory, slow)
+    assert time(compute, fast_math) < 0.8 * time(compute, slow) and time(compute, fast_dram) > 0.95 * time(compute, slow)
 
 
 @pytest.mark.gpu
 def test_measured_peaks_are_near_the_tables():
-    """What a GPU outside the table would get, on one that is in it."""
+    """Measure the peaks of a GPU in the table, as the planner does for a GPU outside the table."""
     known, measured = tc._C.device_peaks(0), tc._C.measure_device_peaks(0)
     for name, value in known.items():
         assert measured[name] == pytest.approx(value, rel=0.25)
@@ -270,7 +276,7 @@ def test_measured_peaks_are_near_the_tables():
 
 @pytest.mark.gpu
 def test_the_first_call_of_a_process_may_be_captured():
-    """It reads the GPU's specification, and measures where the table does not know the GPU."""
+    """The first call reads the GPU's specification. For a GPU outside the table, it also measures the peaks."""
     code = (
         "import torch, torch_addmm_tc as tc\n"
         "a, graph = torch.ones(64, 64, device='cuda').half(), torch.cuda.CUDAGraph()\n"

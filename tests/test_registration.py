@@ -1,4 +1,4 @@
-"""registration/: what an entry of the table of ops gives an op, and that a made-up op needs nothing else."""
+"""registration/: an op needs one entry in the table of ops and nothing else. The tests register an op of their own."""
 
 import pytest
 import torch
@@ -8,11 +8,11 @@ from torch_addmm_tc.registration import autocast, fake, flops, vmap
 from torch_addmm_tc.registration.table import OPS, Op
 
 REGISTRATIONS = (fake, autocast, vmap, flops)
-LIBRARIES = []  # an op is gone with its library
+LIBRARIES = []  # keeps each op alive, because torch removes an op together with its library
 
 
-def made_up(schema, compute, **roles) -> Op:
-    """An op that only this test has, with one entry of the table. It is computed by a function of tensors."""
+def register_test_op(schema, compute, **roles) -> Op:
+    """Define an op that `compute` runs on the CPU, and register it from one table entry."""
     library = torch.library.Library("tc", "FRAGMENT")
     name = library.define(schema)
     library.impl(name, compute, "CPU")
@@ -25,14 +25,14 @@ def made_up(schema, compute, **roles) -> Op:
 
 @pytest.fixture(scope="module")
 def batched():
-    return made_up(
+    return register_test_op(
         "made_up_baddbmm(Tensor? bias, Tensor batch1, Tensor batch2, *, str then='none') -> Tensor",
         lambda bias, a, b, then="none": (a @ b if bias is None else bias + a @ b).contiguous(),
         operands=("batch1", "batch2"), addend="bias", activation="then", rank=3,
     )  # fmt: skip
 
 
-def test_arguments_come_from_the_schema():
+def test_op_arguments_come_from_the_schema():
     functional, out = OPS
     assert functional.positional == out.positional == ("self", "mat1", "mat2") == functional.tensors
     assert functional.defaults["activation"] == "none" and "mat1" not in functional.defaults
@@ -46,7 +46,7 @@ def test_every_op_is_in_the_table():
     assert {name for name in defined if not name.startswith("made_up")} == {op.name for op in OPS}
 
 
-def test_a_made_up_op_has_a_fake(batched):
+def test_table_entry_registers_a_fake(batched):
     a, b = torch.empty(2, 3, 4, device="meta"), torch.empty(2, 4, 5, device="meta")
     assert batched.packet(None, a, b).shape == batched.packet(a[:, :, :1], a, b).shape == (2, 3, 5)
     with pytest.raises(RuntimeError, match="batch2 must be a matrix, got 2-D tensor"):
@@ -59,20 +59,20 @@ def test_a_made_up_op_has_a_fake(batched):
         batched.packet(None, a, b.requires_grad_())
 
 
-def test_a_made_up_op_follows_autocast_and_is_counted(batched):
+def test_table_entry_registers_autocast_and_flop_counting(batched):
     a, b = torch.randn(2, 3, 4), torch.randn(2, 4, 5)
     with torch.autocast("cpu", dtype=torch.bfloat16), FlopCounterMode(display=False) as counter:
         assert batched.packet(a[:, :, :1], a, b).dtype == torch.bfloat16
     assert counter.get_total_flops() == 2 * 2 * 3 * 4 * 5
 
 
-def test_a_made_up_op_is_vmapped(batched):
+def test_table_entry_registers_vmap(batched):
     c, a, b = torch.randn(6, 2, 3, 1), torch.randn(2, 6, 3, 4), torch.randn(2, 4, 5)
     result = torch.vmap(batched.packet.default, (0, 1, None))(c, a, b)
     assert torch.allclose(result, c + a.movedim(1, 0) @ b, atol=1e-5)
 
 
-def test_a_made_up_op_is_compiled(batched):
+def test_op_of_a_table_entry_compiles(batched):
     a, b = torch.randn(2, 3, 4), torch.randn(2, 4, 5)
     compiled = torch.compile(lambda a, b: batched.packet(None, a, b).relu(), fullgraph=True, dynamic=True, backend="aot_eager")
     assert torch.allclose(compiled(a, b), (a @ b).relu(), atol=1e-5)

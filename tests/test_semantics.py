@@ -1,4 +1,4 @@
-"""The op computes what torch.addmm computes, on every kind of input, on both devices."""
+"""The op matches the float64 reference on every dtype, layout, broadcast and scalar, on the CPU and on CUDA."""
 
 import math
 
@@ -13,7 +13,7 @@ from torch_addmm_tc.testing import BROADCASTS, LAYOUTS, SMALLEST_SUBNORMAL, Case
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
 
-def check(case, device):
+def assert_matches_reference(case, device):
     args = case.inputs(device)
     result = tc.addmm(*args, **case.scalars, out_dtype=case.out_dtype)
     expected = reference(*args, **case.scalars, out_dtype=case.out_dtype)
@@ -25,20 +25,20 @@ def check(case, device):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("broadcast", BROADCASTS)
 @pytest.mark.parametrize("out_dtype", (None, torch.float32), ids=str)
-def test_broadcasts(device, dtype, broadcast, out_dtype):
-    check(Case(33, 47, 65, dtype, out_dtype=out_dtype, broadcast=broadcast), device)
+def test_self_broadcasts(device, dtype, broadcast, out_dtype):
+    assert_matches_reference(Case(33, 47, 65, dtype, out_dtype=out_dtype, broadcast=broadcast), device)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_fp32_self_with_fp32_result(device, dtype):
-    check(Case(33, 47, 65, dtype, self_dtype=torch.float32, out_dtype=torch.float32), device)
+    assert_matches_reference(Case(33, 47, 65, dtype, self_dtype=torch.float32, out_dtype=torch.float32), device)
 
 
 @pytest.mark.parametrize("a", LAYOUTS)
 @pytest.mark.parametrize("b", LAYOUTS)
-def test_layouts(device, a, b):
-    check(Case(40, 72, 56, a=a, b=b), device)
-    check(Case(41, 73, 57, torch.bfloat16, a=a, b=b, c="strided"), device)
+def test_operand_layouts(device, a, b):
+    assert_matches_reference(Case(40, 72, 56, a=a, b=b), device)
+    assert_matches_reference(Case(41, 73, 57, torch.bfloat16, a=a, b=b, c="strided"), device)
 
 
 @pytest.mark.parametrize("m, n, k", [(33, 47, 65), (1, 1, 5000), (140, 264, 3000)])
@@ -49,12 +49,12 @@ def test_sums_of_integers_are_exact(device, m, n, k):
 
 @pytest.mark.parametrize("m, n, k", [(0, 5, 4), (3, 0, 4), (0, 0, 4), (0, 0, 0), (3, 5, 0)])
 @pytest.mark.parametrize("beta", (0, 2.0))
-def test_empty(device, m, n, k, beta):
-    check(Case(m, n, k, beta=beta, broadcast="(N)"), device)
+def test_empty_sizes(device, m, n, k, beta):
+    assert_matches_reference(Case(m, n, k, beta=beta, broadcast="(N)"), device)
 
 
 def test_k_zero_ignores_alpha(device):
-    check(Case(3, 5, 0, alpha=math.nan), device)
+    assert_matches_reference(Case(3, 5, 0, alpha=math.nan), device)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -66,13 +66,13 @@ def test_beta_zero_never_reads_self(device, dtype):
 
 
 @pytest.mark.parametrize("beta, alpha", [(math.nan, 1), (1, math.nan), (math.inf, 1), (1, -math.inf), (0, math.inf), (3, -2)])
-def test_any_float_as_beta_and_alpha(device, beta, alpha):
-    check(Case(33, 47, 65, beta=beta, alpha=alpha), device)
+def test_beta_and_alpha_may_be_any_float(device, beta, alpha):
+    assert_matches_reference(Case(33, 47, 65, beta=beta, alpha=alpha), device)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_alpha_zero_does_not_read_the_operands(device, dtype):
-    """BLAS's rule. torch.addmm keeps it in fp32 with a full C; its other paths differ among themselves."""
+    """BLAS has this rule. torch.addmm follows it for fp32 with a full C; other paths of torch differ from each other."""
     c, a, b = Case(33, 47, 65, dtype).inputs(device)
     a.fill_(math.nan)
     assert torch.equal(tc.addmm(c, a, b, alpha=0, beta=2), 2 * c)
@@ -80,7 +80,7 @@ def test_alpha_zero_does_not_read_the_operands(device, dtype):
         assert torch.equal(torch.addmm(c, a, b, alpha=0, beta=2), 2 * c)
 
 
-def test_nan_and_infinity_spread_like_addmm(device):
+def test_nan_and_infinity_propagate_like_torch(device):
     c, a, b = Case(33, 47, 65, torch.float32).inputs(device)
     a[1, 2], b[3, 4], c[5, 6] = math.nan, math.inf, -math.inf
     ours, theirs = tc.addmm(c, a, b), torch.addmm(c, a, b)
@@ -117,21 +117,21 @@ def test_self_is_not_modified_and_results_repeat_bitwise(device):
     broadcast=st.sampled_from(BROADCASTS),
     beta=st.sampled_from((0.0, 1.0, 0.5, -3.25)), alpha=st.sampled_from((0.0, 1.0, 0.5, -3.25)),
 )  # fmt: skip
-def test_any_call(m, n, k, dtype, wide, a, b, c, broadcast, beta, alpha):
+def test_random_calls_match_the_reference(m, n, k, dtype, wide, a, b, c, broadcast, beta, alpha):
     case = Case(m, n, k, dtype, None, torch.float32 if wide else None, a, b, c, broadcast, beta, alpha)
-    check(case, "cpu")
+    assert_matches_reference(case, "cpu")
     if torch.cuda.is_available() and tc._C.with_cuda:
-        check(case, "cuda")
+        assert_matches_reference(case, "cuda")
 
 
-def test_linear_weight_reaches_the_kernel_without_a_copy():
+def test_transposed_linear_weight_is_not_repacked():
     weight = torch.randn(48, 64).half()
     plan = tc.plan(torch.zeros(48).half(), torch.randn(32, 64).half(), weight.t())
     assert plan.kernel != "simt" and not plan.candidates[0].repack_b
 
 
 @pytest.mark.gpu
-def test_operands_beyond_two_to_the_31_elements():
+def test_operands_may_extend_beyond_2_to_the_31_elements():
     storage = torch.randn(2**31 + 2**12, device="cuda", dtype=torch.float16)
     a = storage.as_strided((129, 64), (2**24, 1))  # its last row starts at element 2^31
     b = matrix("row", 64, 40, torch.float16, "cuda")

@@ -1,4 +1,4 @@
-"""DTensor on two processes (gloo, on the CPU): every rule of sharding.py, and torch's own tensor parallelism on our Linear."""
+"""DTensor on two CPU processes (gloo): every rule of registration/sharding.py, and torch's tensor parallelism on tc.Linear."""
 
 import functools
 import gc
@@ -19,11 +19,11 @@ WORLD = 2
 BROADCASTS = ("()", "(1)", "(N)", "(1,N)", "(M,1)", "(M,N)")
 
 
-def in_process(rank, store, body):
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # whatever the machine's name resolves to
+def run_in_process(rank, store, body):
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # gloo would use the address of the host name, which may be unreachable
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=WORLD)
     body(dist.device_mesh.init_device_mesh("cpu", (WORLD,)))
-    gc.collect()  # a process group that outlives the interpreter's end sometimes aborts it (gloo, torch 2.13)
+    gc.collect()  # a group that outlives the interpreter sometimes aborts the process (gloo, torch 2.13)
     dist.barrier()
     dist.destroy_process_group()
 
@@ -31,8 +31,8 @@ def in_process(rank, store, body):
 multiprocessing.set_forkserver_preload(["torch.distributed.tensor", "torch_addmm_tc.testing"])  # once, not in each process
 
 
-def in_two_processes(tmp_path, body):
-    mp.start_processes(in_process, (tmp_path / "store", body), WORLD, start_method="forkserver")
+def run_in_two_processes(tmp_path, body):
+    mp.start_processes(run_in_process, (tmp_path / "store", body), WORLD, start_method="forkserver")
 
 
 def check_every_placement(mesh):
@@ -41,13 +41,13 @@ def check_every_placement(mesh):
     from torch_addmm_tc.registration import sharding  # noqa: F401
 
     def partial(x):
-        """x as the sum of what the processes hold."""
+        """Return x as a Partial DTensor: the local tensors of the two processes add up to x."""
         torch.manual_seed(1)
         first = torch.randn_like(x)
         return DTensor.from_local(first if mesh.get_rank() == 0 else x - first, mesh, [Partial()], run_check=False)
 
-    factors = {  # those of mat1 and mat2, and what the result should be without communication
-        "whole": (Replicate(), Replicate(), Replicate()),
+    placements = {  # of mat1, of mat2, and of a result that needs no communication
+        "replicated": (Replicate(), Replicate(), Replicate()),
         "rows": (Shard(0), Replicate(), Shard(0)),
         "columns": (Replicate(), Shard(1), Shard(1)),
         "K": (Shard(1), Shard(0), Partial()),
@@ -58,19 +58,19 @@ def check_every_placement(mesh):
         c, a, b = Case(6, 10, 8, torch.float32, broadcast=broadcast).inputs("cpu")
         sharded_c = [distribute_tensor(c, mesh, [Replicate()])]
         sharded_c += [distribute_tensor(c, mesh, [Shard(d)]) for d in range(c.dim()) if c.shape[d] > 1]
-        for name, (of_a, of_b, of_d) in factors.items():
+        for name, (of_a, of_b, of_d) in placements.items():
             place = lambda x, p: partial(x) if p.is_partial() else distribute_tensor(x, mesh, [p])  # noqa: E731
             da, db = place(a, of_a), place(b, of_b)
-            for wide in ({}, {"out_dtype": torch.float32}):
-                result = ADDMM(None, da, db, **wide)
+            for options in ({}, {"out_dtype": torch.float32}):
+                result = ADDMM(None, da, db, **options)
                 assert result.placements == (of_d,) and torch.allclose(result.full_tensor(), a @ b, atol=1e-5), name
             for dc in sharded_c:
                 expected = torch.addmm(c, a, b, beta=0.5, alpha=2)
-                for wide in ({}, {"out_dtype": torch.float32}):
-                    result = ADDMM(dc, da, db, beta=0.5, alpha=2, **wide)
+                for options in ({}, {"out_dtype": torch.float32}):
+                    result = ADDMM(dc, da, db, beta=0.5, alpha=2, **options)
                     assert torch.allclose(result.full_tensor(), expected, atol=1e-5), (broadcast, name, dc.placements)
                     assert dc is not sharded_c[0] or result.placements == (of_d,), (broadcast, name)
-                # The same arguments but for the activation: a decision that DTensor has cached must not hold for it.
+                # DTensor caches its decisions. A decision for a call without activation must not serve a call with one.
                 activated = ADDMM(dc, da, db, activation="gelu", beta=0.5, alpha=2)
                 assert not activated.placements[0].is_partial()
                 assert torch.allclose(activated.full_tensor(), torch.nn.functional.gelu(expected), atol=1e-5), (broadcast, name)
@@ -101,8 +101,8 @@ def check_tensor_parallel(mesh, dtype):
     assert torch.allclose(result, expected, atol=1e-5 if dtype == torch.float32 else 0.05)
 
 
-def check_uneven_parts(mesh):
-    """Sizes that two processes cannot halve, results left as DTensors: their shapes and strides are the whole's."""
+def check_uneven_shards(mesh):
+    """Two processes cannot halve these sizes. The result, a DTensor, must have the shape and strides of the full result."""
     from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
     torch.manual_seed(0)
@@ -120,7 +120,7 @@ def check_uneven_parts(mesh):
 
 
 def check_wrong_sizes(mesh):
-    """Refused in every process, although a half of the wrong size may fit: one that went on would wait for the others."""
+    """Every process must raise, even where its shard fits. A process that went on would wait for the others."""
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
     x = distribute_tensor(torch.randn(2, 5), mesh, [Shard(1)])
@@ -132,15 +132,15 @@ def check_wrong_sizes(mesh):
             layer(x)
 
 
-def test_wrong_sizes_are_refused_everywhere(tmp_path):
-    in_two_processes(tmp_path, check_wrong_sizes)
+def test_wrong_sizes_raise_in_every_process(tmp_path):
+    run_in_two_processes(tmp_path, check_wrong_sizes)
 
 
-def check_a_process_left_out(_):
-    """Layers on a mesh of one process give the other an empty result, as nn.Linear does."""
+def check_rank_outside_the_mesh(_):
+    """A layer on a mesh of one rank returns an empty result on the other rank, like nn.Linear."""
     from torch.distributed.tensor import DeviceMesh, Replicate, Shard, distribute_tensor
 
-    mesh = DeviceMesh("cpu", [1])  # of rank 1
+    mesh = DeviceMesh("cpu", [1])  # rank 1 only
     ones = lambda shape, placement: distribute_tensor(torch.ones(shape), mesh, [placement])  # noqa: E731
     layer = tc.Linear(6, 8).requires_grad_(False)
     layer.weight = nn.Parameter(ones((8, 6), Shard(1)), requires_grad=False)
@@ -149,18 +149,18 @@ def check_a_process_left_out(_):
     assert (result == 7).all() and result.numel() == (16 if dist.get_rank() == 1 else 0)
 
 
-def test_a_process_that_the_mesh_leaves_out(tmp_path):
-    in_two_processes(tmp_path, check_a_process_left_out)
+def test_rank_outside_the_mesh_gets_an_empty_result(tmp_path):
+    run_in_two_processes(tmp_path, check_rank_outside_the_mesh)
 
 
-def test_layers_of_uneven_parts(tmp_path):
-    in_two_processes(tmp_path, check_uneven_parts)
+def test_uneven_shards_keep_the_full_shape_and_strides(tmp_path):
+    run_in_two_processes(tmp_path, check_uneven_shards)
 
 
-def test_every_placement(tmp_path):
-    in_two_processes(tmp_path, check_every_placement)
+def test_every_placement_matches_torch(tmp_path):
+    run_in_two_processes(tmp_path, check_every_placement)
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16), ids=str)
-def test_torchs_tensor_parallelism_runs_on_our_linear(tmp_path, dtype):
-    in_two_processes(tmp_path, functools.partial(check_tensor_parallel, dtype=dtype))
+def test_torchs_tensor_parallelism_runs_on_the_op(tmp_path, dtype):
+    run_in_two_processes(tmp_path, functools.partial(check_tensor_parallel, dtype=dtype))

@@ -1,4 +1,4 @@
-"""The comparison itself: it accepts a right result and refuses each way of being wrong that it is there to find."""
+"""The reference and its error bound: a correct result is within the bound, and each kind of wrong result is outside."""
 
 import dataclasses
 import math
@@ -9,7 +9,7 @@ import torch
 from torch_addmm_tc.testing import BROADCASTS, Case, case_grid, integers, reference, sample, self_shape
 
 
-def right(case):
+def correct_result(case):
     c, a, b = case.inputs("cpu")
     fp32 = case.beta * c.float() + case.alpha * (a.float() @ b.float())
     return (c, a, b), fp32.to(case.out_dtype or case.dtype)
@@ -17,9 +17,9 @@ def right(case):
 
 @pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float32), ids=str)
 @pytest.mark.parametrize("out_dtype", (None, torch.float32), ids=str)
-def test_accepts_a_right_result(dtype, out_dtype):
+def test_correct_result_is_within_the_bound(dtype, out_dtype):
     case = Case(40, 50, 60, dtype, out_dtype=out_dtype)
-    args, result = right(case)
+    args, result = correct_result(case)
     error = reference(*args, **case.scalars, out_dtype=out_dtype).error(result)
     assert 0 < error <= 1
 
@@ -45,39 +45,39 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
-def test_refuses_a_wrong_result(mutant):
+def test_wrong_result_is_outside_the_bound(mutant):
     case = Case(64, 64, 64, out_dtype=torch.float32)
-    args, result = right(case)
+    args, result = correct_result(case)
     expected = reference(*args, **case.scalars, out_dtype=torch.float32)
     assert expected.error(result) <= 1
     assert not expected.error(mutant(*args)) <= 1
 
 
-def test_tf32_and_double_rounding_are_refused():
+def test_tf32_and_double_rounding_are_outside_the_bound():
     case = Case(64, 64, 64, torch.float32)
-    (c, a, b), result = right(case)
+    (c, a, b), result = correct_result(case)
     expected = reference(c, a, b, **case.scalars)
     tf32 = lambda x: (x.view(torch.int32) & ~0x1FFF).view(torch.float32)  # noqa: E731
     assert expected.error(result) <= 1
     assert expected.error(0.5 * c + 0.5 * (tf32(a) @ tf32(b))) > 1
     rounded = lambda x: tf32((x.view(torch.int32) + 0x1000).view(torch.float32))  # noqa: E731
     assert reference(c, a, b, **case.scalars, tf32=True).error(0.5 * c + 0.5 * (rounded(a) @ rounded(b))) <= 1
-    half = Case(64, 64, 64)
-    (c, a, b), _ = right(half)
+    fp16_case = Case(64, 64, 64)
+    (c, a, b), _ = correct_result(fp16_case)
     rounded_twice = (0.5 * c.float() + (0.5 * (a.float() @ b.float())).half().float()).half()
-    assert reference(c, a, b, **half.scalars).error(rounded_twice) > 1
+    assert reference(c, a, b, **fp16_case.scalars).error(rounded_twice) > 1
 
 
-def test_integers_notice_a_partial_sum_in_half():
+def test_integers_reveal_a_partial_sum_in_fp16():
     (c, a, b), expected = integers(40, 50, 3000, "cpu")
-    parts = [x.float() @ y.float() for x, y in zip(a.chunk(4, 1), b.chunk(4, 0))]
-    assert torch.equal(sum(parts, c.float()), expected)
-    assert not torch.equal(sum((part.half().float() for part in parts), c.float()), expected)
+    slices = [x.float() @ y.float() for x, y in zip(a.chunk(4, 1), b.chunk(4, 0))]
+    assert torch.equal(sum(slices, c.float()), expected)
+    assert not torch.equal(sum((partial.half().float() for partial in slices), c.float()), expected)
 
 
-def test_nan_and_infinity():
+def test_wrong_nan_or_infinity_has_an_infinite_error():
     case = Case(8, 8, 8, torch.float32)
-    (c, a, b), _ = right(case)
+    (c, a, b), _ = correct_result(case)
     a[0, 0] = math.nan
     expected = reference(c, a, b)
     good = torch.addmm(c, a, b)
@@ -90,7 +90,7 @@ def test_nan_and_infinity():
     assert expected.error(bad) == math.inf
 
 
-def test_a_sample_has_every_value_and_follows_its_seed():
+def test_sample_has_every_value_and_depends_on_its_seed():
     grid = case_grid()
     chosen = sample(grid, 1)
     assert len(chosen) < len(grid) / 5 and set(chosen) < set(grid)
@@ -100,7 +100,7 @@ def test_a_sample_has_every_value_and_follows_its_seed():
         assert values[0] == values[1], field.name
 
 
-def test_grid_covers_what_it_says():
+def test_case_grid_covers_broadcasts_and_special_scalars():
     grid = case_grid()
     assert len(grid) == len(set(map(str, grid))) == len(set(grid))
     assert {c.broadcast for c in grid} == set(BROADCASTS)

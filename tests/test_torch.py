@@ -1,4 +1,4 @@
-"""The op as a citizen of torch: opcheck, compile, export, autocast, vmap, graphs, streams, devices."""
+"""The op with features of torch: opcheck, compile, export, autocast, vmap, CUDA graphs, streams, threads and devices."""
 
 import threading
 
@@ -52,7 +52,7 @@ def test_compile_writes_out_in_place(device):
     assert expected.error(c) <= 1 and torch.equal(doubled, c * 2)
 
 
-def test_compile_sees_wrong_shapes_as_eager_does(device):
+def test_compile_raises_the_eager_shape_error(device):
     c, a, b = Case(16, 32, 48).inputs(device)
     with pytest.raises(Exception, match="mat1 and mat2 shapes cannot be multiplied"):
         torch.compile(tc.addmm, fullgraph=True)(c, a, b[:-1])
@@ -68,7 +68,7 @@ class Layer(torch.nn.Module):
         return tc.addmm(self.bias, x, self.weight.t())
 
 
-def test_export(device):
+def test_export_with_dynamic_rows(device):
     layer, x = Layer(device), torch.randn(16, 48, device=device).half()
     rows = torch.export.Dim("rows", min=2, max=4096)
     program = torch.export.export(layer, (x,), dynamic_shapes=({0: rows},))
@@ -78,13 +78,13 @@ def test_export(device):
         assert torch.equal(program.module()(x), layer(x))
 
 
-def test_meta_tensors_have_the_results_shape_and_strides():
+def test_meta_results_have_the_shape_strides_and_dtype():
     x = torch.empty(6, 8, device="meta", dtype=torch.bfloat16)
     result = tc.addmm(x[:, 0:1], x, x.t(), out_dtype=torch.float32)
     assert result.shape == (6, 6) and result.stride() == (6, 1) and result.dtype == torch.float32 and result.is_meta
 
 
-def test_flops_are_counted_as_torchs_are(device):
+def test_flop_count_equals_torchs(device):
     c, a, b = Case(6, 10, 8, broadcast="(N)").inputs(device)
     calls = (
         lambda: tc.addmm(c, a, b),
@@ -102,7 +102,7 @@ def test_flops_are_counted_as_torchs_are(device):
 
 @pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16), ids=str)
 @pytest.mark.parametrize("given", (torch.float32, torch.float16, torch.bfloat16), ids=str)
-def test_autocast_follows_the_context(device, dtype, given):
+def test_autocast_casts_to_its_dtype(device, dtype, given):
     args = Case(16, 32, 48, given).inputs(device)
     with torch.autocast(device, dtype=dtype):
         result, theirs = tc.addmm(*args), torch.addmm(*args)
@@ -120,8 +120,8 @@ def test_autocast_mixes_dtypes_like_torch(device):
         assert tc.addmm(c.half(), a, b.half()).dtype == torch.addmm(c.half(), a, b.half()).dtype == torch.bfloat16
 
 
-class Precisions(TorchDispatchMode):
-    """Collects the precision of each call of tc.addmm."""
+class PrecisionRecorder(TorchDispatchMode):
+    """Record the precision of each call of tc::addmm."""
 
     def __init__(self):
         super().__init__()
@@ -140,13 +140,13 @@ def matmul_precision():
     torch.set_float32_matmul_precision(before)
 
 
-def test_torchs_tf32_setting_is_passed_on(device, matmul_precision):
-    args, half = Case(6, 10, 8, torch.float32).inputs(device), Case(6, 10, 8).inputs(device)
-    with Precisions() as mode:
+def test_torchs_tf32_setting_reaches_the_op(device, matmul_precision):
+    args, fp16_args = Case(6, 10, 8, torch.float32).inputs(device), Case(6, 10, 8).inputs(device)
+    with PrecisionRecorder() as mode:
         for precision in ("highest", "high", "highest"):
             matmul_precision(precision)
             tc.addmm(*args)
-            tc.addmm(*half)
+            tc.addmm(*fp16_args)
     assert mode.seen == ["ieee", "ieee", "tf32", "ieee", "ieee", "ieee"]
 
 
@@ -183,16 +183,16 @@ def test_vmap(device, in_dims, broadcast, batch, m, k):
         assert reference(*item).error(result[i].contiguous()) <= 1
 
 
-def test_vmap_raises_what_one_item_would(device):
+def test_vmap_raises_the_error_of_one_item(device):
     c, a, b = Case(6, 10, 8, torch.float32).inputs(device)
-    for args, dims, words in (
+    for args, dims, message in (
         ((c, a[None], b[0]), (None, 0, None), "mat2 must be a matrix, got 1-D tensor"),
         ((c, a, b[:, 0]), (None, 0, None), "mat1 must be a matrix, got 1-D tensor"),
         ((c, a[None], b[:7]), (None, 0, None), "mat1 and mat2 shapes cannot be multiplied"),
         ((c, a[None][:0], b[:7]), (None, 0, None), "mat1 and mat2 shapes cannot be multiplied"),
         ((c[None, None], a[None], b), (0, 0, None), "number of sizes provided"),
     ):
-        with pytest.raises(RuntimeError, match=words):
+        with pytest.raises(RuntimeError, match=message):
             torch.vmap(tc.addmm, dims)(*args)
 
 
@@ -230,7 +230,7 @@ def test_reduce_overhead_mode():
 
 @pytest.mark.gpu
 def test_runs_on_the_current_stream():
-    """A wait that is queued before the product on a side stream must hold it back."""
+    """The side stream sleeps and then doubles B. The product is queued after that, so it must see the doubled B."""
     side = torch.cuda.Stream()
     c, a, b = Case(512, 512, 512).inputs("cuda")
     expected = reference(c, a, b * 2)
@@ -244,7 +244,7 @@ def test_runs_on_the_current_stream():
 
 
 @pytest.mark.gpu
-def test_two_streams_at_once():
+def test_two_concurrent_streams_give_correct_results():
     cases = [Case(700, 900, 300), Case(900, 700, 500, torch.bfloat16)]
     inputs = [case.inputs("cuda") for case in cases]
     streams = [torch.cuda.Stream() for _ in cases]
@@ -261,7 +261,7 @@ def test_two_streams_at_once():
 
 
 @pytest.mark.gpu
-def test_threads():
+def test_concurrent_threads_give_equal_results():
     args = Case(300, 300, 300).inputs("cuda")
     expected, failures = tc.addmm(*args), []
 
@@ -278,7 +278,7 @@ def test_threads():
 
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-def test_a_device_that_is_not_current():
+def test_op_runs_on_a_device_that_is_not_current():
     args = Case(130, 140, 150).inputs("cuda:1")
     with torch.cuda.device(0):
         result = tc.addmm(*args)

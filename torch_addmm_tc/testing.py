@@ -1,7 +1,8 @@
-"""What correct means, in one place for the tests, the benchmarks and `python -m torch_addmm_tc`.
+"""The definition of a correct result. The tests, the benchmarks and `python -m torch_addmm_tc` share it.
 
-The reference is float64 on the same inputs. An element is right when it is within the error that fp32 accumulation of K
-products, the alpha/beta arithmetic in fp32 and one rounding to the result's dtype can make (see `reference`).
+The reference is computed in float64 from the same inputs. An element is correct if its error is within a bound. The bound
+covers fp32 accumulation of K products, fp32 arithmetic on alpha and beta, and one rounding to the result's dtype (see
+`reference`).
 """
 
 import math
@@ -15,21 +16,35 @@ import torch.nn.functional as F
 from torch_addmm_tc import _C
 from torch_addmm_tc.tools.planning import plan
 
+# IEEE 754: p bits of significand give a unit roundoff of 2^-p.
 UNIT_ROUNDOFF = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-24}
-TF32_ROUNDOFF = 2.0**-11
+TF32_ROUNDOFF = 2.0**-11  # TF32 has the 11 bits of significand of float16
 SMALLEST_SUBNORMAL = {torch.float16: 2.0**-24, torch.bfloat16: 2.0**-133, torch.float32: 2.0**-149}
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Float64 values of the result and, for each, the largest error that a correct result may have; both (M, N)."""
+    """A result in float64 and the error bound of each element.
+
+    Args:
+        value: (M, N), float64, the exact result up to float64's own rounding.
+        bound: (M, N), float64, the largest absolute error that a correct element may have.
+        dtype: the result's dtype.
+    """
 
     value: torch.Tensor
     bound: torch.Tensor
     dtype: torch.dtype
 
     def error(self, result: torch.Tensor) -> float:
-        """The worst element's error as a fraction of its bound: at most 1 when right, inf for a wrong NaN or infinity."""
+        """Return the largest error of an element, as a fraction of its bound.
+
+        Args:
+            result: the tensor to check.
+
+        Returns:
+            At most 1 if the result is correct. inf if the shape or dtype differs, or if a NaN or an infinity is wrong.
+        """
         if result.shape != self.value.shape or result.dtype != self.dtype:
             return math.inf
         if result.numel() == 0:
@@ -41,6 +56,7 @@ class Reference:
         return torch.where(same | overflow, 0.0, fraction).max().item()
 
 
+# Name -> torch's function.
 ACTIVATIONS = {
     "relu": F.relu,
     "gelu": F.gelu,
@@ -50,14 +66,31 @@ ACTIVATIONS = {
 
 
 def reference(self, mat1, mat2, *, beta=1.0, alpha=1.0, activation=None, out_dtype=None, tf32=False) -> Reference:
-    """(K + 2) u32 |alpha| |A||B|  +  u_out |D|  +  u32 (|alpha A B| + |beta C|), where u is a dtype's unit roundoff.
+    """Compute the op's result in float64 and the error bound of each element.
 
-    The first term is the classic bound on an fp32 dot product of length K in any order (Higham, Accuracy and Stability of
-    Numerical Algorithms, section 3.1), the second the result's rounding, the third the fp32 arithmetic on alpha and beta.
-    Half the smallest subnormal covers gradual underflow. `tf32` adds ((1 + 2^-11)^2 - 1) |alpha| |A||B|, what rounding each
-    operand to TF32's 11 bits makes of a product. alpha and beta are rounded to fp32 first, as the op does. An
-    activation, whose slope is 1.13 at most, magnifies all but the result's rounding by that, and has 16 u32 |its argument| for
-    its own arithmetic.
+    u is the unit roundoff of a dtype, x is the activation's argument. The bound is the sum of these terms:
+
+        (K + 2) u32 |alpha| |A||B|           an fp32 dot product of length K in any order (Higham, Accuracy and Stability of
+                                             Numerical Algorithms, section 3.1)
+        u32 (|alpha A B| + |beta C|)         the fp32 arithmetic on alpha and beta
+        ((1 + 2^-11)^2 - 1) |alpha| |A||B|   with `tf32`: the rounding of both operands to TF32
+        16 u32 |x|                           with an activation: the activation's own arithmetic
+        u_out |D|                            the rounding to the result's dtype
+        half the smallest subnormal          gradual underflow
+
+    An activation multiplies the first three terms by 1.13, the largest slope of all activations.
+
+    Args:
+        self: C, broadcastable to (M, N). It is not read when beta is 0.
+        mat1: A (M, K), float16, bfloat16 or float32.
+        mat2: B (K, N), in mat1's dtype.
+        beta, alpha: numbers. They are rounded to fp32 first, as the op rounds them.
+        activation: a name in ACTIVATIONS, or None.
+        out_dtype: the result's dtype. Default: mat1's.
+        tf32: whether the op may round float32 operands to TF32.
+
+    Returns:
+        A Reference.
     """
     dtype = out_dtype or mat1.dtype
     alpha, beta = (torch.tensor(x, dtype=torch.float32).item() for x in (alpha, beta))
@@ -83,11 +116,23 @@ LAYOUTS = ("row", "col", "row_pitched", "col_pitched", "row_odd", "col_odd", "mi
 
 
 def matrix(layout: str, rows: int, cols: int, dtype, device, generator=None) -> torch.Tensor:
-    """A random normal (rows, cols) matrix that lies in memory as `layout` says.
+    """Return a random normal (rows, cols) matrix with a given layout in memory.
 
-    row, col: contiguous along a row or a column. _pitched: cut from a wider one, still 16-byte aligned. _odd: cut so that
-    base and leading dimension are aligned to one element only. misaligned: contiguous, base off by one element. strided:
-    every second column of every second row. expanded: one row, repeated by a stride of 0.
+    Args:
+        layout: a name in LAYOUTS.
+            "row", "col": contiguous, row-major or column-major.
+            "row_pitched", "col_pitched": a view of a wider matrix. The leading dimension is a multiple of 16 bytes.
+            "row_odd", "col_odd": a view whose base and leading dimension are aligned to one element only.
+            "misaligned": row-major and contiguous. The base is one element off a 16-byte boundary.
+            "strided": every second column of every second row.
+            "expanded": one row, repeated by a stride of 0.
+        rows, cols: the matrix's sizes.
+        dtype: the elements' dtype. They are drawn in float32 and then rounded to it.
+        device: where the matrix lies.
+        generator: the random generator. Default: the device's own.
+
+    Raises:
+        ValueError: if there is no such layout.
     """
 
     def draw(*shape):
@@ -114,7 +159,7 @@ BROADCASTS = ("()", "(1)", "(N)", "(1,1)", "(1,N)", "(M,1)", "(M,N)")
 
 
 def self_shape(broadcast: str, m: int, n: int) -> tuple[int, ...]:
-    """The shape that a name in BROADCASTS stands for."""
+    """Return the shape of `self` for a name in BROADCASTS."""
     sizes = {"M": m, "N": n, "1": 1}
     return tuple(sizes[x] for x in broadcast.strip("()").split(",") if x)
 
@@ -124,7 +169,19 @@ def self_shape(broadcast: str, m: int, n: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Case:
-    """One call of the op: sizes, dtypes, how each matrix lies in memory, and alpha and beta."""
+    """The arguments of one call of the op.
+
+    Args:
+        m, n, k: the sizes of D (M, N) = A (M, K) B (K, N).
+        dtype: A's and B's dtype.
+        self_dtype: C's dtype. None means `dtype`.
+        out_dtype: D's dtype. None means `dtype`.
+        a, b, c: the layouts of A, B and C, names in LAYOUTS. `c` counts only where C is two-dimensional.
+        broadcast: C's shape, a name in BROADCASTS.
+        beta, alpha: numbers, finite or not.
+        tf32: whether fp32 operands may be rounded to TF32.
+        activation: a name in ACTIVATIONS, or None.
+    """
 
     m: int
     n: int
@@ -138,7 +195,7 @@ class Case:
     broadcast: str = "(M,N)"
     beta: float = 0.5
     alpha: float = 0.5
-    tf32: bool = False  # fp32 operands may be rounded to TF32
+    tf32: bool = False
     activation: str | None = None
 
     def __str__(self):
@@ -151,39 +208,51 @@ class Case:
         )
 
     def inputs(self, device, seed=0):
-        """(self, mat1, mat2), random and reproducible."""
+        """Return random (self, mat1, mat2) on `device`. The same seed gives the same values."""
         generator = torch.Generator(device).manual_seed(seed)
         make = lambda layout, rows, cols, dtype: matrix(layout, rows, cols, dtype, device, generator)  # noqa: E731
         self_dtype = self.self_dtype or self.dtype
         shape = self_shape(self.broadcast, self.m, self.n)
-        whole = len(shape) == 2
-        c = make(self.c, *shape, self_dtype) if whole else make("row", 1, math.prod(shape), self_dtype).reshape(shape)
+        two_dimensional = len(shape) == 2
+        c = make(self.c, *shape, self_dtype) if two_dimensional else make("row", 1, math.prod(shape), self_dtype).reshape(shape)
         return c, make(self.a, self.m, self.k, self.dtype), make(self.b, self.k, self.n, self.dtype)
 
     @property
-    def scalars(self):
+    def scalars(self) -> dict:
+        """The keywords beta and alpha."""
         return {"beta": self.beta, "alpha": self.alpha}
 
     def reference(self, args) -> Reference:
-        wanted = {"activation": self.activation, "out_dtype": self.out_dtype, "tf32": self.tf32}
-        return reference(*args, **self.scalars, **wanted)
+        """Compute the reference for `args`, which inputs() returned."""
+        options = {"activation": self.activation, "out_dtype": self.out_dtype, "tf32": self.tf32}
+        return reference(*args, **self.scalars, **options)
 
     def run(self, kernel, args, out) -> torch.Tensor:
-        """`out`, after the kernel of that name has written it."""
+        """Run a kernel by name and return `out`.
+
+        Args:
+            kernel: a kernel's name, or "NAME/INDEX" for one of its configurations.
+            args: (self, mat1, mat2).
+            out: (M, N), in the result's dtype, any strides.
+        """
         options = {"precision": "tf32" if self.tf32 else "ieee", "activation": self.activation or "none"}
         torch.ops.tc.addmm_out(*args, **self.scalars, **options, kernel_name=kernel, out=out)
         return out
 
 
 def case_grid(dtypes=(torch.float16, torch.bfloat16), contiguous_operands=False) -> list[Case]:
-    """The cases that every kernel passes: each concern swept by itself around a size with tails in all directions.
+    """Return the cases that every kernel must pass.
 
-    `contiguous_operands` leaves out the layouts that have no direction of stride 1.
+    Each concern is swept by itself around one base case. No size of the base case is a multiple of a tile's.
+
+    Args:
+        dtypes: the operands' dtypes.
+        contiguous_operands: whether A and B need a dimension of stride 1. True leaves out the layout "strided".
     """
     grid = []
     for dtype in dtypes:
         base = Case(131, 141, 151, dtype)
-        # tile edges: below, at and above the 16, 64 and 128 of the kernels, and degenerate sizes
+        # Sizes around the tile sizes 16, 64 and 128, and degenerate sizes.
         sizes = (1, 2, 7, 16, 63, 64, 65, 127, 128, 129, 257)
         grid += [replace(base, m=s) for s in sizes] + [replace(base, n=s) for s in sizes] + [replace(base, k=s) for s in sizes]
         grid += [replace(base, m=s, n=s, k=s) for s in (1, 2, 128, 256)]
@@ -194,49 +263,58 @@ def case_grid(dtypes=(torch.float16, torch.bfloat16), contiguous_operands=False)
             replace(base, m=1001, n=1, k=4096),
             replace(base, m=1024, n=1024, k=64),
         ]
-        # every layout of A with every layout of B at aligned sizes; at odd ones each with itself and with plain rows
+        # Aligned sizes pair every layout of A with every layout of B. Odd sizes pair each layout with itself and with "row".
         layouts = [x for x in LAYOUTS if not (contiguous_operands and x == "strided")]
         grid += [replace(base, m=136, n=264, k=200, a=a, b=b) for a in layouts for b in layouts]
         grid += [replace(base, a=a, b=b) for x in layouts for a, b in ((x, x), (x, "row"), ("row", x))]
-        # operands to be copied first: lines shorter than 16 bytes and of one element, and several tiles of each
+        # Kernels may repack operands of these layouts. Sizes of 1 and 3 make rows and columns shorter than one vector.
         repacked = [x for x in ("row_odd", "col", "col_odd", "misaligned", "strided") if x in layouts]
         grid += [replace(base, **{size: s}, a=x, b=x) for x in repacked for size in "mnk" for s in (1, 3)]
         grid += [replace(base, m=300, n=520, k=1100, a=x, b=x) for x in repacked]
-        # self: every broadcast, layout and dtype, with both result dtypes
+        # C has every broadcast, layout and dtype, with both result dtypes.
         for out in (None, torch.float32):
             self_dtypes = (None,) if out is None or dtype == torch.float32 else (None, torch.float32)
             for c in self_dtypes:
                 grid += [replace(base, out_dtype=out, self_dtype=c, broadcast=x) for x in BROADCASTS]
                 grid += [replace(base, m=136, n=264, out_dtype=out, self_dtype=c, broadcast=x) for x in BROADCASTS]
                 grid += [replace(base, out_dtype=out, self_dtype=c, c=x) for x in LAYOUTS]
-        # alpha and beta
+        # alpha and beta are ordinary, special and non-finite numbers.
         nan, inf = math.nan, math.inf
         for beta, alpha in ((1, 1), (0, 1), (1, 0), (0, 0), (-2.5, 3), (nan, 1), (1, nan), (inf, 1), (1, inf), (1e-3, -1e3)):
             grid.append(replace(base, beta=beta, alpha=alpha))
-        # activations: each way to D, and a K that may be split
-        wide = {"out_dtype": torch.float32, "self_dtype": None if dtype == torch.float32 else torch.float32}
+        # Activations meet every store path of D, and a K that split-K may divide.
+        fp32_out = {"out_dtype": torch.float32, "self_dtype": None if dtype == torch.float32 else torch.float32}
         for name in ACTIVATIONS:
             active = replace(base, beta=1, alpha=0.3, activation=name)
             grid += [active, replace(active, m=136, n=264), replace(active, k=0), replace(active, m=40, n=136, k=4100)]
-            grid += [replace(active, n=264, broadcast="(N)"), replace(active, m=136, n=264, **wide), replace(active, **wide)]
+            grid += [replace(active, n=264, broadcast="(N)"), replace(active, m=136, n=264, **fp32_out)]
+            grid += [replace(active, **fp32_out)]
         grid += [replace(base, k=0), replace(base, k=0, beta=0), replace(base, k=0, alpha=nan), replace(base, k=0, beta=nan)]
     return list(dict.fromkeys(grid))
 
 
 def kernel_grid(kernel: dict) -> list[Case]:
-    """The cases that one kernel, an entry of torch_addmm_tc.kernels(), passes: case_grid for its maths."""
+    """Return the cases that a kernel must pass: case_grid() for each of its maths.
+
+    Args:
+        kernel: an entry of torch_addmm_tc.kernels().
+    """
     contiguous = kernel["contiguous_operands"]
     grid = case_grid([getattr(torch, name) for name in kernel["maths"] if name != "tf32"], contiguous)
     if "tf32" in kernel["maths"]:
-        # an infinite alpha turns an element near 0, whose sign TF32's rounding decides, into either infinity
+        # TF32's rounding can flip the sign of an element near 0. An infinite alpha would make it the wrong infinity.
         grid += [replace(case, tf32=True) for case in case_grid([torch.float32], contiguous) if not math.isinf(case.alpha)]
     return grid
 
 
 def sample(cases: list[Case], seed: int | str) -> list[Case]:
-    """Some of `cases`, in random order, that together have every size, layout, scalar and combination of dtypes of them all.
+    """Return a random sample of `cases` that has every size, layout, scalar and combination of dtypes of `cases`.
 
-    `seed` alone decides which they are: each brings something that those before it lack.
+    Each case of the sample has a value that no case before it has.
+
+    Args:
+        cases: the cases to choose from.
+        seed: decides the sample. The same seed gives the same sample.
     """
     shuffled = list(cases)
     random.Random(seed).shuffle(shuffled)
@@ -252,7 +330,11 @@ def sample(cases: list[Case], seed: int | str) -> list[Case]:
 
 
 def runnable_configs() -> dict[str, list[str]]:
-    """{a kernel's name: "NAME/INDEX" of each configuration that this build runs on the current GPU}, in ladder order."""
+    """Return the configurations that this build can run on the current GPU.
+
+    Returns:
+        {kernel name: ["NAME/INDEX" of a configuration, ...]}, in ladder order.
+    """
     x = torch.empty(256, 256, dtype=torch.float16, device="meta")
     runnable = {candidate.name for candidate in plan(x, x, x).candidates if candidate.reason is None}
     names = {kernel["name"]: range(len(kernel["configs"])) for kernel in _C.kernels()}
@@ -260,8 +342,20 @@ def runnable_configs() -> dict[str, list[str]]:
 
 
 def integers(m: int, n: int, k: int, device) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """float16 (self, mat1, mat2) of integers up to 32, and self + mat1 @ mat2 in float32: exact, whatever the order of the sum,
-    as long as nothing on the way is rounded to less than fp32 and K is below 2^24 / 32^2."""
+    """Return integer operands and their exact product.
+
+    A kernel must reproduce the product bit by bit in any order of summation: every partial sum of integers below 2^24 is exact
+    in fp32. A kernel that rounds a partial sum to a 16-bit type fails.
+
+    Args:
+        m, n: the sizes of D.
+        k: the length of the sums. It must be below 2^24 / 32^2 = 16384.
+        device: where the tensors lie.
+
+    Returns:
+        ([self, mat1, mat2], expected). The operands are float16 integers from -32 to 32. `expected` is self + mat1 @ mat2 in
+        float32.
+    """
     generator = torch.Generator(device).manual_seed(0)
     shapes = ((m, n), (m, k), (k, n))
     args = [torch.randint(-32, 33, shape, generator=generator, device=device).half() for shape in shapes]
@@ -274,7 +368,13 @@ def integers(m: int, n: int, k: int, device) -> tuple[list[torch.Tensor], torch.
 
 @dataclass(frozen=True)
 class Layer:
-    """A named product as a model runs it; `b` is 'row' for a (K, N) weight and 'col' for a transposed (N, K) one."""
+    """The product of a model's layer.
+
+    Args:
+        name: the layer's name.
+        m, n, k: the sizes of D (M, N) = A (M, K) B (K, N).
+        b: "row" for a (K, N) weight, "col" for the transpose of an (N, K) weight.
+    """
 
     name: str
     m: int
@@ -284,7 +384,7 @@ class Layer:
 
 
 def gpt2_layers(tokens: int) -> list[Layer]:
-    """GPT-2 small's four projections (its Conv1D keeps weights as (K, N))."""
+    """Return the four linear layers of GPT-2 small. Its Conv1D keeps weights as (K, N)."""
     return [
         Layer("gpt2 attention in", tokens, 2304, 768),
         Layer("gpt2 attention out", tokens, 768, 768),

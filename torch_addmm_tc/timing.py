@@ -1,8 +1,9 @@
-"""Timing callables against each other: interleaved in one run, medians over rounds, on a GPU through CUDA graphs.
+"""Timing of callables against each other: they are interleaved in one run, and each time is the median over rounds.
 
-A graph replay leaves out the host's cost of each call, which can exceed a small kernel's own time. A GPU's clock follows the
-power drawn over the last milliseconds, so that a contender would pay for the one before it (a loop of mma.sync on an H200:
-434 TFLOP/s after a wgmma kernel, 603 after 20 ms of rest): each starts rested.
+Calls on a GPU are replayed as CUDA graphs, because the host's cost of a call can exceed a small kernel's time.
+
+Each contender starts after a rest, because the GPU's clock follows the power of the last milliseconds. A loop of mma.sync on
+an H200 reaches 434 TFLOP/s right after a wgmma kernel and 603 TFLOP/s after 20 ms of rest (bench/ceilings.cu).
 """
 
 import statistics
@@ -15,7 +16,7 @@ import torch
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds per call: the median over rounds, and the fastest and slowest round."""
+    """Seconds per call: the median over rounds, the fastest round and the slowest round."""
 
     median: float
     fastest: float
@@ -23,20 +24,20 @@ class Timing:
 
     @property
     def spread(self) -> float:
-        """Half the range of the rounds over their median."""
+        """Half the difference of the slowest and the fastest round, as a fraction of the median."""
         return (self.slowest - self.fastest) / (2 * self.median)
 
 
 def _captured(calls: Sequence[Callable[[], object]]) -> Callable[[], float]:
-    """A function that replays the calls as one CUDA graph and returns the seconds that took."""
+    """Return a function that replays the calls as one CUDA graph and returns the replay's seconds."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):  # libraries set themselves up outside the capture
+    with torch.cuda.stream(stream):  # a library initialises itself in its first call; a capture forbids it
         calls[0]()
     torch.cuda.current_stream().wait_stream(stream)
     graph, start, end = torch.cuda.CUDAGraph(), torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     with torch.cuda.graph(graph):
-        results = [call() for call in calls]  # all alive together, so that each call writes memory of its own
+        results = [call() for call in calls]  # keeping all results makes each call write its own memory
     del results
 
     def replay():
@@ -50,6 +51,8 @@ def _captured(calls: Sequence[Callable[[], object]]) -> Callable[[], float]:
 
 
 def _looped(calls: Sequence[Callable[[], object]]) -> Callable[[], float]:
+    """Return a function that makes the calls and returns their wall-clock seconds."""
+
     def run():
         begin = time.perf_counter()
         for call in calls:
@@ -62,10 +65,17 @@ def _looped(calls: Sequence[Callable[[], object]]) -> Callable[[], float]:
 def interleaved(
     contenders: Mapping[str, Sequence[Callable[[], object]]], *, cuda: bool, rounds: int = 9, seconds: float = 0.02
 ) -> dict[str, Timing]:
-    """Times each contender's calls. A contender is a list of calls, one for each set of operands it rotates through.
+    """Time contenders in turn.
 
-    In each round every contender runs for about `seconds`, in turn, on a GPU after resting twice as long; two rounds of
-    warm-up come first.
+    Args:
+        contenders: name -> calls, one call for each set of operands that the contender rotates through.
+        cuda: whether the calls run on the current CUDA device. They are then captured into a CUDA graph, and each contender
+            rests for 2 * seconds before its turn.
+        rounds: rounds that count. Two rounds of warm-up precede them.
+        seconds: how long a contender runs in each round, about.
+
+    Returns:
+        name -> Timing of one call.
     """
     runs = {name: (_captured if cuda else _looped)(calls) for name, calls in contenders.items()}
     repeats = {}
@@ -82,9 +92,21 @@ def interleaved(
     return {name: Timing(statistics.median(s), min(s), max(s)) for name, s in kept.items()}
 
 
-def host_seconds(contenders: Mapping[str, Callable[[], object]], *, cuda: bool, calls: int = 300, rounds: int = 9):
-    """Median seconds that the host spends in one eager call of each contender, taken in turn, the GPU kept from falling
-    behind by short rounds."""
+def host_seconds(
+    contenders: Mapping[str, Callable[[], object]], *, cuda: bool, calls: int = 300, rounds: int = 9
+) -> dict[str, float]:
+    """Time the host's part of eager calls, contenders in turn.
+
+    Args:
+        contenders: name -> call.
+        cuda: whether the calls launch work on the current CUDA device. The host then waits for the GPU before each
+            contender's turn, because a full launch queue would block the calls.
+        calls: calls of a contender in each round. It must be small enough not to fill the launch queue.
+        rounds: rounds that count. Two rounds of warm-up precede them.
+
+    Returns:
+        name -> median seconds of one call.
+    """
     samples = {name: [] for name in contenders}
     for _ in range(rounds + 2):
         for name, call in contenders.items():

@@ -61,8 +61,8 @@ Candidate evaluate(const KernelTraits& kernel, const Config& config, Math math, 
 
 // Whether a kernel has a math for operands of this dtype.
 bool multiplies(const KernelTraits& kernel, DType dtype) {
-  return std::any_of(std::begin(kMaths), std::end(kMaths),
-                     [&](Math math) { return operand_dtype(math) == dtype && kernel.maths.has(math); });
+  return std::any_of(
+      std::begin(kMaths), std::end(kMaths), [&](Math math) { return operand_dtype(math) == dtype && kernel.maths.has(math); });
 }
 
 // Calls act(candidate) for every candidate in scope: each kernel, configuration, and math for the operands' dtype. A

@@ -71,9 +71,9 @@ constexpr int BLK = 64;  // a tile of make_k_contiguous has BLK elements of oute
 // vector. `outer_vectors` says that the outer stride is 1 and that 16-byte vectors along outer are aligned: whole tiles of fp32
 // are then read in such vectors.
 template <typename E>
-__global__ __launch_bounds__(THREADS, 4) void make_k_contiguous(const E* source, int64_t outer_stride, int64_t k_stride,
-                                                                E* target, int64_t leading, int64_t outer, int64_t k,
-                                                                bool along_k, bool outer_vectors) {
+__global__ __launch_bounds__(THREADS, 4) void make_k_contiguous(
+    const E* source, int64_t outer_stride, int64_t k_stride, E* target, int64_t leading, int64_t outer, int64_t k, bool along_k,
+    bool outer_vectors) {
   constexpr int W = 16 / int(sizeof(E));  // elements of a vector
   constexpr int kElemsPerThread = BLK * BLK / THREADS;
   __shared__ __align__(16) E tile[BLK * BLK];  // (BLK, BLK): (outer, K)
@@ -161,9 +161,9 @@ Status launch_realign(const MatrixView& x, const MatrixView& target, int64_t out
   const int64_t blocks = std::min((vectors + per_block - 1) / per_block, int64_t(INT_MAX));
   const auto realign_by = [&](auto index) {
     using Index = decltype(index);
-    return launch_grid<realign<Index>, true>({blocks, THREADS}, device, stream, static_cast<const void*>(x.data),
-                                             leading * size, bytes, static_cast<uint4*>(target.data), pitch * size / 16,
-                                             Index(rows));
+    return launch_grid<realign<Index>, true>(
+        {blocks, THREADS}, device, stream, static_cast<const void*>(x.data), leading * size, bytes,
+        static_cast<uint4*>(target.data), pitch * size / 16, Index(rows));
   };
   return vectors + per_block * blocks < INT_MAX ? realign_by(int()) : realign_by(int64_t());
 }
@@ -174,9 +174,9 @@ Status launch_make_k_contiguous(const MatrixView& x, const MatrixView& target, i
   const int64_t blocks = (outer + BLK - 1) / BLK * ((target.row + BLK - 1) / BLK);
   const bool along_k = outer == 1 || x.col < x.row;
   const bool outer_vectors = order_of(x) == Order::col_major && alignment(x, outer, k) == 16;
-  return launch_grid<make_k_contiguous<E>, true>({std::min(blocks, int64_t(INT_MAX)), THREADS}, device, stream,
-                                                 static_cast<const E*>(x.data), x.row, x.col, static_cast<E*>(target.data),
-                                                 target.row, outer, k, along_k, outer_vectors);
+  return launch_grid<make_k_contiguous<E>, true>(
+      {std::min(blocks, int64_t(INT_MAX)), THREADS}, device, stream, static_cast<const E*>(x.data), x.row, x.col,
+      static_cast<E*>(target.data), target.row, outer, k, along_k, outer_vectors);
 }
 
 template <typename T>

@@ -47,9 +47,8 @@ __device__ __forceinline__ void load_or_stage(Fragment& fragment, Operand<MATH>*
 }
 
 template <Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
-__global__ __launch_bounds__(THREADS, kWmmaNaive[0].blocks_per_sm) void wmma_naive(const GemmDesc p, const VectorAccess access,
-                                                                                   const bool a_in_place,
-                                                                                   const bool b_in_place) {
+__global__ __launch_bounds__(THREADS, kWmmaNaive[0].blocks_per_sm) void wmma_naive(
+    const GemmDesc p, const VectorAccess access, const bool a_in_place, const bool b_in_place) {
   using T = Operand<MATH>;
   using ATile = PaddedTile<T, kFrag, kFrag, A_K_CONTIGUOUS, 0, 32>;
   using BTile = PaddedTile<T, kFrag, kFrag, B_K_CONTIGUOUS, 0, 32>;

@@ -30,8 +30,8 @@ constexpr int WARPS_N = 2, FRAGS_M = 2, FRAGS_N = 4;
 constexpr int WARP_M = FRAGS_M * kFrag, WARP_N = FRAGS_N * kFrag;
 
 template <int I, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
-__global__ __launch_bounds__(THREADS, kWmmaBlock[I].blocks_per_sm) void wmma_block(const GemmDesc p,
-                                                                                   const VectorAccess access) {
+__global__ __launch_bounds__(THREADS,
+                             kWmmaBlock[I].blocks_per_sm) void wmma_block(const GemmDesc p, const VectorAccess access) {
   constexpr int BLK_K = kWmmaBlock[I].tile_k;
   using T = Operand<MATH>;
   using ATile = PaddedTile<T, BLK_M, BLK_K, A_K_CONTIGUOUS, kSkew, THREADS>;

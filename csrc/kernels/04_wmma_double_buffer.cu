@@ -29,9 +29,8 @@ constexpr int WARPS_N = 4, FRAGS_M = 4, FRAGS_N = 4;
 constexpr int WARP_M = FRAGS_M * kFrag, WARP_N = FRAGS_N * kFrag;
 
 template <Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
-__global__ __launch_bounds__(THREADS, kWmmaDoubleBuffer[0].blocks_per_sm) void wmma_double_buffer(const GemmDesc p,
-                                                                                                  const VectorAccess access,
-                                                                                                  const Raster raster) {
+__global__ __launch_bounds__(THREADS, kWmmaDoubleBuffer[0].blocks_per_sm) void wmma_double_buffer(
+    const GemmDesc p, const VectorAccess access, const Raster raster) {
   using T = Operand<MATH>;
   constexpr int PAD = kPadBytes / int(sizeof(T));
   using ATile = PaddedTile<T, BLK_M, BLK_K, A_K_CONTIGUOUS, PAD, THREADS>;

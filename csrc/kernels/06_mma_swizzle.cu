@@ -36,9 +36,8 @@ template <int I>
 constexpr bool kUsesPdl = uses_pdl(kMmaSwizzle[I]);
 
 template <int I, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
-__global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_sm) void mma_swizzle(const GemmDesc p,
-                                                                                                    const VectorAccess access,
-                                                                                                    const Schedule schedule) {
+__global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_sm) void mma_swizzle(
+    const GemmDesc p, const VectorAccess access, const Schedule schedule) {
   using T = Operand<MATH>;
   constexpr int BLK_M = kMmaSwizzle[I].tile_m, BLK_N = kMmaSwizzle[I].tile_n, STAGES = kMmaSwizzle[I].stages;
   constexpr int BLK_K = kMmaSwizzle[I].tile_k * 2 / int(sizeof(T)), MMA_K = 32 / int(sizeof(T));

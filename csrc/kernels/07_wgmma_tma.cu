@@ -36,10 +36,9 @@ namespace {
 // cache fetches them anew for each tile: 16384x4096x128 with a bias took 52.4 us on an H200, and 46.3 us with a kernel of its
 // own (bench/results/h200-tried.md, "Where a tile's time goes").
 template <int I, Math MATH, typename D, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
-__global__ __launch_bounds__(kWgmmaTma[I].threads,
-                             kWgmmaTma[I].blocks_per_sm) void wgmma_tma(const GemmDesc p, const Schedule schedule,
-                                                                        const __grid_constant__ TmaOperands operands,
-                                                                        const __grid_constant__ TmaPaths paths) {
+__global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) void wgmma_tma(
+    const GemmDesc p, const Schedule schedule, const __grid_constant__ TmaOperands operands,
+    const __grid_constant__ TmaPaths paths) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using T = Operand<MATH>;
   constexpr Config CONFIG = kWgmmaTma[I];
@@ -117,8 +116,8 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads,
     const int m0 = work_tile.tile.m * BLK_M + (PINGPONG ? 0 : group * ROWS), n0 = work_tile.tile.n * BLK_N;
     const auto epilogue = [&](auto d_type, auto&& act) {
       using Epilogue = TmaEpilogue<T, decltype(d_type), ROWS, BLK_N, BOXES, kTmaOnly>;
-      act(Epilogue{p, paths, boxes + group * BOXES * BLOCK, rows + group * BLK_N * 4, c_full + group * BOXES * 8, 1 + group,
-                   thread});
+      act(Epilogue{
+          p, paths, boxes + group * BOXES * BLOCK, rows + group * BLK_N * 4, c_full + group * BOXES * 8, 1 + group, thread});
     };
     const auto with_epilogue = [&](auto&& act) {
       if constexpr (kTmaOnly) epilogue(D(), act);
@@ -141,8 +140,8 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads,
       for (int k = 0; k < STEPS; ++k)
 #pragma unroll
         for (int m = 0; m < BLOCKS_M; ++m)
-          wgmma<MmaType<MATH>, BLK_N, A_K_CONTIGUOUS, B_K_CONTIGUOUS>(acc[m], a + k * kNextK<A_K_CONTIGUOUS> + m * (BLOCK >> 4),
-                                                                      b + k * kNextK<B_K_CONTIGUOUS>, t > 0 || k > 0);
+          wgmma<MmaType<MATH>, BLK_N, A_K_CONTIGUOUS, B_K_CONTIGUOUS>(
+              acc[m], a + k * kNextK<A_K_CONTIGUOUS> + m * (BLOCK >> 4), b + k * kNextK<B_K_CONTIGUOUS>, t > 0 || k > 0);
       wgmma_commit();
       if (t == 0) {
         with_epilogue([&](const auto& e) { e.prefetch(m0, n0); });

@@ -54,9 +54,8 @@ __device__ __forceinline__ void load_elements(uint32_t (&x)[N], const T* from, i
 }
 
 template <int I, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
-__global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm) void mma_skinny(const GemmDesc p,
-                                                                                                 const VectorAccess access,
-                                                                                                 const Schedule schedule) {
+__global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm) void mma_skinny(
+    const GemmDesc p, const VectorAccess access, const Schedule schedule) {
   using T = Operand<MATH>;
   constexpr int BLK_M = kMmaSkinny[I].tile_m, BLK_N = kMmaSkinny[I].tile_n, STAGES = kMmaSkinny[I].stages;
   constexpr int THREADS = kMmaSkinny[I].threads, WARPS = THREADS / 32;

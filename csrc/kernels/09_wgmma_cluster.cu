@@ -26,10 +26,8 @@ namespace tc {
 namespace {
 
 template <int I, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
-__global__ __launch_bounds__(kWgmmaCluster[I].threads,
-                             kWgmmaCluster[I].blocks_per_sm) void wgmma_cluster(const GemmDesc p, const VectorAccess access,
-                                                                                const Schedule schedule,
-                                                                                const __grid_constant__ TmaOperands operands) {
+__global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_per_sm) void wgmma_cluster(
+    const GemmDesc p, const VectorAccess access, const Schedule schedule, const __grid_constant__ TmaOperands operands) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using T = Operand<MATH>;
   constexpr Config CONFIG = kWgmmaCluster[I];
@@ -90,8 +88,8 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads,
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < STEPS; ++k)
-        wgmma<MmaType<MATH>, BLK_N, A_K_CONTIGUOUS, B_K_CONTIGUOUS>(acc, a + k * kNextK<A_K_CONTIGUOUS>,
-                                                                    b + k * kNextK<B_K_CONTIGUOUS>, t > 0 || k > 0);
+        wgmma<MmaType<MATH>, BLK_N, A_K_CONTIGUOUS, B_K_CONTIGUOUS>(
+            acc, a + k * kNextK<A_K_CONTIGUOUS>, b + k * kNextK<B_K_CONTIGUOUS>, t > 0 || k > 0);
       wgmma_commit();
       if (t > 0) {
         wgmma_wait<1>();
@@ -148,8 +146,8 @@ Status launch_config(const Launch& call) {
   const GemmDesc& p = call.desc;
   const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype));
   return with_tma_operands(call, WgmmaClusterMaths(), [&](auto math, auto a_k, auto b_k, const TmaOperands& operands) {
-    return launch_clusters<wgmma_cluster<I, math, a_k, b_k>, true>(call, schedule.size, p, vector_access_of(p), schedule,
-                                                                   operands);
+    return launch_clusters<wgmma_cluster<I, math, a_k, b_k>, true>(
+        call, schedule.size, p, vector_access_of(p), schedule, operands);
   });
 }
 

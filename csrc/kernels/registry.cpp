@@ -46,9 +46,9 @@ Span<const KernelTraits> kernels() {
                        Unit::mma_sync, WmmaNaiveMaths::set, OperandAccess::contiguous),
       rung<kWmmaBlock>("wmma_block", "128x128 WMMA block tiles, skewed shared memory",  //
                        Unit::mma_sync, WmmaBlockMaths::set, OperandAccess::contiguous),
-      rung<kWmmaDoubleBuffer>("wmma_double_buffer",
-                              "64x64 warp tiles; registers hold the next K tile during the current one's product",
-                              Unit::mma_sync, WmmaDoubleBufferMaths::set, OperandAccess::contiguous),
+      rung<kWmmaDoubleBuffer>(
+          "wmma_double_buffer", "64x64 warp tiles; registers hold the next K tile during the current one's product",
+          Unit::mma_sync, WmmaDoubleBufferMaths::set, OperandAccess::contiguous),
       rung<kWmmaKstage>("wmma_kstage", "a ring of K tiles filled by cp.async, TF32",  //
                         Unit::mma_sync, WmmaKstageMaths::set, OperandAccess::contiguous),
       rung<kMmaSwizzle>("mma_swizzle", "ldmatrix and mma.sync on XOR-swizzled shared memory, multi-stage cp.async",
@@ -57,9 +57,9 @@ Span<const KernelTraits> kernels() {
                       Unit::wgmma, WgmmaTmaMaths::set, OperandAccess::aligned, SplitK::workspace, estimate_tma_epilogue),
       rung<kMmaSkinny>("mma_skinny", "for a few rows: B from global memory straight into mma.sync, a block's warps share K",
                        Unit::mma_sync, MmaSkinnyMaths::set, OperandAccess::aligned, SplitK::workspace),
-      rung<kWgmmaCluster>("wgmma_cluster",
-                          "for a few tiles: a cluster's blocks share K and add through distributed shared memory", Unit::wgmma,
-                          WgmmaClusterMaths::set, OperandAccess::aligned, SplitK::cluster, estimate_cluster),
+      rung<kWgmmaCluster>(
+          "wgmma_cluster", "for a few tiles: a cluster's blocks share K and add through distributed shared memory", Unit::wgmma,
+          WgmmaClusterMaths::set, OperandAccess::aligned, SplitK::cluster, estimate_cluster),
   };
   return ladder;
 }

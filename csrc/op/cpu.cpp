@@ -33,8 +33,8 @@ int32_t aten_dtype(DType t) {
 Tensor view(const MatrixView& x, int64_t rows, int64_t cols) {
   const int64_t sizes[] = {rows, cols}, strides[] = {x.row, x.col};
   AtenTensorHandle result;
-  require(aoti_torch_create_tensor_from_blob(x.data, 2, sizes, strides, 0, aten_dtype(x.dtype), aoti_torch_device_type_cpu(), 0,
-                                             &result),
+  require(aoti_torch_create_tensor_from_blob(
+              x.data, 2, sizes, strides, 0, aten_dtype(x.dtype), aoti_torch_device_type_cpu(), 0, &result),
           "viewing a matrix");
   return Tensor(result);
 }
@@ -134,8 +134,8 @@ void run_aten(const GemmDesc& p) {
   const Tensor d = view(p.d, p.m, p.n);
   const bool reads_d = !p.c.data || same_elements(p.c, p.d, p.m, p.n);
   const Tensor c = reads_d ? d : view(p.c, p.m, p.n);
-  require(aoti_torch_cpu_addmm_out(d.get(), c.get(), view(p.a, p.m, p.k).get(), view(p.b, p.k, p.n).get(), p.epilogue.beta,
-                                   p.epilogue.alpha),
+  require(aoti_torch_cpu_addmm_out(
+              d.get(), c.get(), view(p.a, p.m, p.k).get(), view(p.b, p.k, p.n).get(), p.epilogue.beta, p.epilogue.alpha),
           "aten::addmm.out");
 }
 
@@ -150,8 +150,8 @@ bool suits_fp32(const GemmDesc& p) {
 }
 
 void run_fp32(const GemmDesc& p) {
-  require(aoti_torch_cpu_mm_out(view(p.d, p.m, p.n).get(), view(p.a, p.m, p.k).get(), view(p.b, p.k, p.n).get()),
-          "aten::mm.out");
+  require(
+      aoti_torch_cpu_mm_out(view(p.d, p.m, p.n).get(), view(p.a, p.m, p.k).get(), view(p.b, p.k, p.n).get()), "aten::mm.out");
   if (!p.c.data && p.epilogue.alpha == 1.f && p.epilogue.activation.kind == Activation::Kind::none) return;
   torch::stable::parallel_for(0, p.m, 1 + 32768 / p.n, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)

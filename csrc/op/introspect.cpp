@@ -36,9 +36,9 @@ py::dict describe(const KernelTraits& kernel, int i) {
   if (c.archs & kHopper) archs.append("hopper");
   for (int arch : kernel.code[i].archs)
     if (arch) compiled_for.append(arch);
-  return py::dict("tile_m"_a = c.tile_m, "tile_n"_a = c.tile_n, "tile_k"_a = c.tile_k, "stages"_a = c.stages,
-                  "threads"_a = c.threads, "smem_bytes"_a = c.smem_bytes, "blocks_per_sm"_a = c.blocks_per_sm,
-                  "archs"_a = archs, "compiled_for"_a = compiled_for);
+  return py::dict(
+      "tile_m"_a = c.tile_m, "tile_n"_a = c.tile_n, "tile_k"_a = c.tile_k, "stages"_a = c.stages, "threads"_a = c.threads,
+      "smem_bytes"_a = c.smem_bytes, "blocks_per_sm"_a = c.blocks_per_sm, "archs"_a = archs, "compiled_for"_a = compiled_for);
 }
 
 py::list list_kernels() {
@@ -52,10 +52,10 @@ py::list list_kernels() {
       configs.append(describe(kernel, i));
       compiled |= kernel.code[i].launch != nullptr;
     }
-    result.append(py::dict("name"_a = kernel.name, "idea"_a = kernel.idea, "min_sm"_a = kernel.min_sm,
-                           "unit"_a = name_of(kernel.unit), "maths"_a = maths,
-                           "contiguous_operands"_a = kernel.access == OperandAccess::contiguous,
-                           "split_k"_a = kernel.split_k != SplitK::none, "configs"_a = configs, "compiled"_a = compiled));
+    result.append(py::dict(
+        "name"_a = kernel.name, "idea"_a = kernel.idea, "min_sm"_a = kernel.min_sm, "unit"_a = name_of(kernel.unit),
+        "maths"_a = maths, "contiguous_operands"_a = kernel.access == OperandAccess::contiguous,
+        "split_k"_a = kernel.split_k != SplitK::none, "configs"_a = configs, "compiled"_a = compiled));
   }
   return result;
 }
@@ -83,11 +83,11 @@ py::list list_candidates(int64_t m, int64_t n, int64_t k, const MatrixTuple& a, 
   const Candidate pick = plan(key, device);
   py::list result;
   for (const Candidate& x : candidates(key, device)) {
-    py::dict entry("kernel"_a = x.kernel->name, "index"_a = x.index(), "config"_a = describe(*x.kernel, x.index()),
-                   "math"_a = name_of(x.math), "exchanged"_a = x.exchanged, "microseconds"_a = x.microseconds,
-                   "k_slices"_a = x.k_slices, "repack_a"_a = x.repack_a, "repack_b"_a = x.repack_b,
-                   "workspace_bytes"_a = workspace_of(key, x).size,
-                   "reason"_a = x.reason ? py::object(py::str(x.reason)) : py::object(py::none()));
+    py::dict entry(
+        "kernel"_a = x.kernel->name, "index"_a = x.index(), "config"_a = describe(*x.kernel, x.index()),
+        "math"_a = name_of(x.math), "exchanged"_a = x.exchanged, "microseconds"_a = x.microseconds, "k_slices"_a = x.k_slices,
+        "repack_a"_a = x.repack_a, "repack_b"_a = x.repack_b, "workspace_bytes"_a = workspace_of(key, x).size,
+        "reason"_a = x.reason ? py::object(py::str(x.reason)) : py::object(py::none()));
     if (x.config == pick.config && x.math == pick.math) result.insert(0, entry);
     else result.append(entry);
   }

@@ -85,8 +85,8 @@ Status launch(const Launch& call, const Args&... args) {
   if (!smem.ok()) return smem;
   const int64_t work = ceil_div(call.desc.m, config.tile_m) * ceil_div(call.desc.n, config.tile_n) * call.k_slices;
   const int64_t resident = int64_t(call.device.gpu.num_sms) * config.blocks_per_sm;
-  return launch_grid<Kernel, USES_PDL>({std::min(work, resident), config.threads, config.smem_bytes}, call.device, call.stream,
-                                       args...);
+  return launch_grid<Kernel, USES_PDL>(
+      {std::min(work, resident), config.threads, config.smem_bytes}, call.device, call.stream, args...);
 }
 
 // Launches clusters of k_slices blocks. Each block has one tile.
@@ -95,8 +95,8 @@ Status launch_clusters(const Launch& call, int64_t blocks, const Args&... args) 
   const Config& config = call.config;
   const Status smem = allow_smem<Kernel>(config.smem_bytes, call.device.ordinal);
   if (!smem.ok()) return smem;
-  return launch_grid<Kernel, USES_PDL>({blocks, config.threads, config.smem_bytes, call.k_slices}, call.device, call.stream,
-                                       args...);
+  return launch_grid<Kernel, USES_PDL>(
+      {blocks, config.threads, config.smem_bytes, call.k_slices}, call.device, call.stream, args...);
 }
 
 }  // namespace tc

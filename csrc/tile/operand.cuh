@@ -41,8 +41,8 @@ struct PaddedTile {
 
   // Copies the tile at (outer0, k0) to shared memory.
   static __device__ void fill(T* smem, const GmemOperand& x, int64_t outer0, int64_t k0, int thread = threadIdx.x) {
-    copy_tile<ROWS, COLS, PITCH, THREADS>(smem, at(x, outer0, k0), x.leading, rows_left(x, outer0, k0),
-                                          cols_left(x, outer0, k0), x.aligned, thread);
+    copy_tile<ROWS, COLS, PITCH, THREADS>(
+        smem, at(x, outer0, k0), x.leading, rows_left(x, outer0, k0), cols_left(x, outer0, k0), x.aligned, thread);
   }
   // Loads the tile into registers. Registers::store() writes it to shared memory later.
   static __device__ void fetch(Registers& registers, const GmemOperand& x, int64_t outer0, int64_t k0) {
@@ -50,8 +50,8 @@ struct PaddedTile {
   }
   // Copies the tile by cp.async (copy_tile_async).
   static __device__ void fill_async(T* smem, const GmemOperand& x, int64_t outer0, int64_t k0) {
-    copy_tile_async<ROWS, COLS, PITCH, THREADS>(smem, at(x, outer0, k0), x.leading, rows_left(x, outer0, k0),
-                                                cols_left(x, outer0, k0), x.aligned);
+    copy_tile_async<ROWS, COLS, PITCH, THREADS>(
+        smem, at(x, outer0, k0), x.leading, rows_left(x, outer0, k0), cols_left(x, outer0, k0), x.aligned);
   }
 
   // The first element of the fragment at (outer, k). The fragment's rows lie PITCH elements apart.

@@ -1,6 +1,6 @@
 """torch.utils.flop_counter.FlopCounterMode counts the ops as torch's own products: 2 M N K per matrix, whatever is added.
 
-The counter sees one process. It counts that process's part of a sharded torch_addmm_tc.Linear, and the whole of a sharded nn.Linear.
+The counter sees one process: that process's part of a sharded torch_addmm_tc.Linear, but the whole of a sharded nn.Linear.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The demo and self-check: shows the environment, then runs real layer shapes, checked against float64 and timed."""
+"""The self-check: it shows the environment, runs real layer shapes, checks each result against float64 and times it."""
 
 import dataclasses
 import json
@@ -15,7 +15,18 @@ COLUMNS = ("layer", "M x N x K", "dtype", "kernel", "error/bound", "time", "TFLO
 
 @dataclasses.dataclass
 class Row:
-    """One layer's result; times in microseconds, `error` as a fraction of the bound, `ratio` torch.addmm's time over ours."""
+    """The result of one layer.
+
+    Args:
+        layer: the layer's name.
+        m, n, k: the sizes of D (M, N) = A (M, K) B (K, N).
+        dtype: the operands' dtype.
+        kernel: the kernel that the planner picks.
+        error: the largest error of an element, as a fraction of its bound.
+        microseconds: the op's time.
+        tflops: the op's TFLOP/s.
+        ratio: torch.addmm's time over the op's time.
+    """
 
     layer: str
     m: int
@@ -29,10 +40,12 @@ class Row:
     ratio: float
 
     @property
-    def ok(self):
-        return self.error <= 1  # False for NaN
+    def ok(self) -> bool:
+        """Whether every element is within its error bound. A NaN error is not."""
+        return self.error <= 1
 
-    def cells(self):
+    def cells(self) -> tuple[str, ...]:
+        """Return the row's text for each of COLUMNS."""
         return (
             self.layer,
             f"{self.m} x {self.n} x {self.k}",
@@ -45,8 +58,8 @@ class Row:
         )
 
 
-def environment(device):
-    """What a bug report needs."""
+def environment(device) -> dict[str, str]:
+    """Return the versions and the device that a bug report needs."""
     facts = {
         "torch": torch.__version__,
         "torch CUDA": torch.version.cuda or "none (CPU-only build)",
@@ -59,18 +72,22 @@ def environment(device):
     else:
         facts["device"] = f"CPU, {torch.get_num_threads()} threads"
         if torch.cuda.is_available():
-            facts["device"] += " (there is a GPU, but this build has no CUDA kernels: install nvcc and reinstall)"
+            facts["device"] += (
+                " (a GPU is present, but this build has no CUDA kernels; install nvcc and reinstall torch_addmm_tc)"
+            )
     return facts
 
 
-def layers(device):
+def layers(device) -> list[tuple[Layer, torch.dtype]]:
+    """Return the layers to run on `device`, each with its dtype."""
     if device == "cuda":
-        work = gpt2_layers(tokens=1024) + [Layer("square", 4096, 4096, 4096)]
-        return [(layer, dtype) for layer in work for dtype in (torch.float16, torch.bfloat16)]
+        gpu_layers = gpt2_layers(tokens=1024) + [Layer("square", 4096, 4096, 4096)]
+        return [(layer, dtype) for layer in gpu_layers for dtype in (torch.float16, torch.bfloat16)]
     return [(layer, dtype) for layer in gpt2_layers(tokens=64) for dtype in (torch.float32, torch.bfloat16)]
 
 
-def measure(layer, dtype, device):
+def measure(layer, dtype, device) -> Row:
+    """Check a layer's result against float64, and time the op and torch.addmm in turn."""
     a = matrix("row", layer.m, layer.k, dtype, device)
     b = matrix(layer.b, layer.k, layer.n, dtype, device)
     bias = matrix("row", 1, layer.n, dtype, device)[0]
@@ -85,19 +102,26 @@ def measure(layer, dtype, device):
     )  # fmt: skip
 
 
-def rows_with_progress(work, device):
-    """Measures every row; the finished ones and the one in progress show on a terminal that has rich."""
+def rows_with_progress(chosen, device) -> list[Row]:
+    """Measure the (layer, dtype) pairs in `chosen`. A progress bar shows on stderr if rich is installed."""
     try:
         from rich.console import Console
         from rich.progress import track
     except ImportError:
-        return [measure(layer, dtype, device) for layer, dtype in work]
+        return [measure(layer, dtype, device) for layer, dtype in chosen]
     console = Console(stderr=True)
-    return [measure(layer, dtype, device) for layer, dtype in track(work, "measuring", console=console, transient=True)]
+    return [measure(layer, dtype, device) for layer, dtype in track(chosen, "measuring", console=console, transient=True)]
 
 
 def run(as_json=False) -> int:
-    """Prints the table, or one JSON object; returns the exit code, 1 if any result is outside its error bound."""
+    """Run the self-check and print its results.
+
+    Args:
+        as_json: whether to print one JSON object instead of a table.
+
+    Returns:
+        The exit code: 1 if a result is outside its error bound, else 0.
+    """
     device = "cuda" if _C.with_cuda and torch.cuda.is_available() else "cpu"
     facts = environment(device)
     if not as_json:

@@ -1,4 +1,4 @@
-"""`python -m torch_addmm_tc explain`: which kernel the planner picks for a problem, why, and what bounds its speed."""
+"""`python -m torch_addmm_tc explain` shows the planner's pick for a problem, its reasons, and what bounds the pick's speed."""
 
 import argparse
 from dataclasses import dataclass
@@ -8,20 +8,21 @@ import torch
 from torch_addmm_tc.ops import kernels
 from torch_addmm_tc.tools.planning import H200, Candidate, Gpu, Plan, plan
 
-# The unit of each kernel's products, and its peak in a Gpu's peaks.
-PEAKS = {"fp32": "fp32_tflops", "mma.sync": "mma_sync_tflops", "wgmma": "wgmma_tflops"}
-UNITS = {kernel["name"]: kernel["unit"] for kernel in kernels()}
+PEAKS = {"fp32": "fp32_tflops", "mma.sync": "mma_sync_tflops", "wgmma": "wgmma_tflops"}  # unit -> its key in Gpu.peaks
+UNITS = {kernel["name"]: kernel["unit"] for kernel in kernels()}  # kernel -> the unit that multiplies
 
-REGISTERS_PER_SM = 65536  # 32-bit ones, sm_80 and later
-RESERVED_SMEM = 1024  # bytes of shared memory that CUDA takes per block, sm_80 and later
-LARGEST = 2**30  # keeps byte counts within 64 bits
+REGISTERS_PER_SM = 65536  # 32-bit registers (CUDA C++ Programming Guide, technical specifications, sm_80 and later)
+RESERVED_SMEM = 1024  # bytes that CUDA reserves for each block (CUDA C++ Programming Guide, sm_80 and later)
+LARGEST = 2**30  # the largest M, N or K: byte counts stay within 64 bits
 
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How many blocks of a configuration an SM holds, as far as each resource allows.
+    """The blocks of a configuration that one SM can hold. Static shared memory is not counted.
 
-    `registers` per thread are the most that the launch bounds allow. Static shared memory is not counted.
+    Args:
+        registers: the most registers per thread that the launch bounds allow.
+        limits: resource -> the blocks that it allows.
     """
 
     registers: int
@@ -29,6 +30,7 @@ class Occupancy:
 
     @staticmethod
     def of(config: dict, gpu: Gpu) -> "Occupancy":
+        """Return the occupancy of a configuration, an entry of a kernel's "configs"."""
         threads = config["threads"]
         registers = min(255, REGISTERS_PER_SM // (threads * config["blocks_per_sm"]) // 8 * 8)
         limits = {
@@ -40,10 +42,12 @@ class Occupancy:
 
     @property
     def blocks(self) -> int:
+        """The blocks that all resources allow."""
         return min(self.limits.values())
 
     @property
     def limiting(self) -> str:
+        """The names of the scarcest resources."""
         return " and ".join(name for name, blocks in self.limits.items() if blocks == self.blocks)
 
 
@@ -53,8 +57,13 @@ def ceil_div(a: int, b: int) -> int:
 
 @dataclass(frozen=True)
 class Waves:
-    """Work tiles, an output tile or one K slice of it each, computed by a persistent grid (csrc/tile/launch.h) of `blocks`. The
-    GPU holds up to `slots` blocks at once."""
+    """The waves of a persistent grid (csrc/tile/launch.h).
+
+    Args:
+        work_tiles: how many work tiles there are. A work tile is an output tile or, with split-K, one K slice of it.
+        blocks: blocks of the grid.
+        slots: blocks that the GPU can hold at once.
+    """
 
     work_tiles: int
     blocks: int
@@ -62,6 +71,7 @@ class Waves:
 
     @staticmethod
     def of(m: int, n: int, config: dict, gpu: Gpu, k_slices: int = 1) -> "Waves":
+        """Return the waves of an (m, n) result. `config` is an entry of a kernel's "configs"."""
         work_tiles = ceil_div(m, config["tile_m"]) * ceil_div(n, config["tile_n"]) * k_slices
         per_sm = config["blocks_per_sm"]
         resident = min(per_sm, Occupancy.of(config, gpu).blocks)
@@ -69,17 +79,18 @@ class Waves:
 
     @property
     def count(self) -> int:
+        """The number of waves."""
         return ceil_div(self.work_tiles, self.slots)
 
     @property
     def last(self) -> int:
-        """Work tiles in the last wave."""
+        """The work tiles of the last wave."""
         return self.work_tiles - (self.count - 1) * self.slots
 
 
 @dataclass(frozen=True)
 class Work:
-    """What the problem itself asks for: FLOPs, and the bytes of A, B, C and D, each moved once."""
+    """The FLOPs of a problem, and the bytes of A, B, C and D, each moved once."""
 
     flops: int
     bytes: int
@@ -87,22 +98,31 @@ class Work:
 
 @dataclass(frozen=True)
 class Problem:
-    """The command's arguments."""
+    """The command's arguments.
+
+    Args:
+        m, n, k: the sizes of D (M, N) = A (M, K) B (K, N).
+        dtype: A's and B's dtype.
+        a, b: "row" for row-major, "col" for column-major.
+        c: "full" for an (M, N) C in A's dtype, "fp32" for an (M, N) C and D in fp32, "bias" for an (N,) C, "none" for beta = 0.
+    """
 
     m: int
     n: int
     k: int
     dtype: torch.dtype
-    a: str  # row or col
+    a: str
     b: str
-    c: str  # full, fp32, bias or none
+    c: str
 
     @property
     def out_dtype(self) -> torch.dtype:
-        """D's dtype, and C's."""
+        """The dtype of C and D."""
         return torch.float32 if self.c == "fp32" else self.dtype
 
     def plan(self, gpu: Gpu) -> Plan:
+        """Return the planner's candidates for contiguous, aligned tensors."""
+
         def operand(order, rows, cols):
             x = torch.empty((rows, cols) if order == "row" else (cols, rows), dtype=self.dtype, device="meta")
             return x if order == "row" else x.t()
@@ -114,6 +134,7 @@ class Problem:
 
     @property
     def work(self) -> Work:
+        """The problem's FLOPs and bytes."""
         c = {"bias": self.n, "none": 0}.get(self.c, self.m * self.n)
         nbytes = self.dtype.itemsize * self.k * (self.m + self.n) + self.out_dtype.itemsize * (c + self.m * self.n)
         return Work(2 * self.m * self.n * self.k, nbytes)
@@ -124,35 +145,40 @@ class Problem:
 
 
 def size(text: str) -> int:
+    """Return the size that an argument of the command line gives."""
     if not text.isdecimal() or int(text) > LARGEST:
         raise argparse.ArgumentTypeError(f"a size must be an integer from 0 to 2^30, but got {text!r}")
     return int(text)
 
 
 def add_command(commands):
-    about = "which kernel a problem gets and why, and what bounds its speed"
+    """Add `explain` to the command line's subparsers."""
+    about = "show the planner's pick for a problem, its reasons, and what bounds its speed"
     parser = commands.add_parser(
-        "explain", help=about, description=f"Shows {about}. Nothing is run; without a GPU, for an H200."
+        "explain",
+        help=about,
+        description=f"{about.capitalize()}. The command runs no kernel. Without a GPU it explains for an H200.",
     )
-    for name, meaning in (("M", "rows of A and D"), ("N", "columns of B and D"), ("K", "columns of A, rows of B")):
+    for name, meaning in (("M", "rows of A and D"), ("N", "columns of B and D"), ("K", "columns of A and rows of B")):
         parser.add_argument(name, type=size, help=meaning)
-    parser.add_argument("--dtype", choices=("float16", "bfloat16", "float32"), default="float16", help="of A and B")
-    parser.add_argument("--a", choices=("row", "col"), default="row", help="how A lies in memory")
-    parser.add_argument("--b", choices=("row", "col"), default="row", help="how B lies in memory; col is weight.t()")
+    parser.add_argument("--dtype", choices=("float16", "bfloat16", "float32"), default="float16", help="dtype of A and B")
+    parser.add_argument("--a", choices=("row", "col"), default="row", help="A row-major or column-major")
+    parser.add_argument("--b", choices=("row", "col"), default="row", help="B row-major or column-major; col is weight.t()")
     parser.add_argument(
         "--c",
         choices=("full", "fp32", "bias", "none"),
         default="full",
-        help="(M, N), the same with C and D in fp32, (N), or beta = 0",
+        help="C of shape (M, N); C (M, N) and D in fp32; C of shape (N,); or beta = 0",
     )
     parser.set_defaults(run=run)
 
 
 def run(options) -> int:
+    """Explain the problem that `options` describe. Return the exit code: 1 if no kernel can run it."""
     problem = Problem(options.M, options.N, options.K, getattr(torch, options.dtype), options.a, options.b, options.c)
-    here = torch.cuda.is_available()
-    gpu = Gpu.of(torch.cuda.current_device()) if here else H200
-    name = torch.cuda.get_device_name() if here else "an H200"
+    has_gpu = torch.cuda.is_available()
+    gpu = Gpu.of(torch.cuda.current_device()) if has_gpu else H200
+    name = torch.cuda.get_device_name() if has_gpu else "an H200"
     print(f"{problem}, on {name} (sm_{gpu.sm}, {gpu.num_sms} SMs)\n")
     if problem.m == 0 or problem.n == 0:
         print("nothing to compute: the result is empty")
@@ -172,7 +198,7 @@ def run(options) -> int:
 
 
 def comparison(chosen: Plan):
-    """A line per candidate: the pick, then why each of the others lost."""
+    """Yield a line for each candidate: first the pick, then each other candidate and why it lost."""
     best = chosen.candidates[0]
     for candidate in chosen.candidates:
         lost = chosen.kernel and candidate is not best and not candidate.reason
@@ -181,16 +207,17 @@ def comparison(chosen: Plan):
 
 
 def facts(problem: Problem, best: Candidate, gpu: Gpu):
-    """What the picked configuration makes of the problem, a line each."""
+    """Yield (name, text) of each fact about the pick: tiles, waves, occupancy, work, limits and predicted time."""
     config, work = best.config, problem.work
-    grid, fit = Waves.of(problem.m, problem.n, config, gpu, best.k_slices), Occupancy.of(config, gpu)
-    tiles = f"{grid.work_tiles // best.k_slices} of {config['tile_m']}x{config['tile_n']}"
+    waves, occupancy = Waves.of(problem.m, problem.n, config, gpu, best.k_slices), Occupancy.of(config, gpu)
+    tiles = f"{waves.work_tiles // best.k_slices} of {config['tile_m']}x{config['tile_n']}"
     tiles += f", each in {best.k_slices} K slices" if best.k_slices > 1 else ""
-    allowed = ", ".join(f"{what} {blocks}" for what, blocks in fit.limits.items())
-    yield "tiles", f"{tiles}, on a grid of {grid.blocks} x {config['threads']} threads"
-    yield "waves", f"{grid.count} of {grid.slots}; the last has {grid.last}, {grid.last / grid.slots:.1%}"
-    yield "per SM", f"{fit.blocks} blocks, limited by {fit.limiting} (each allows: {allowed})"
-    yield "per block", f"at most {fit.registers} registers per thread, {config['smem_bytes']} bytes of dynamic shared memory"
+    allowed = ", ".join(f"{what} {blocks}" for what, blocks in occupancy.limits.items())
+    yield "tiles", f"{tiles}, on a grid of {waves.blocks} x {config['threads']} threads"
+    yield "waves", f"{waves.count} of {waves.slots}; the last has {waves.last}, {waves.last / waves.slots:.1%}"
+    yield "per SM", f"{occupancy.blocks} blocks, limited by {occupancy.limiting} (each allows: {allowed})"
+    registers = f"at most {occupancy.registers} registers per thread"
+    yield "per block", f"{registers}, {config['smem_bytes']} bytes of dynamic shared memory"
     gigaflops, megabytes, intensity = work.flops / 1e9, work.bytes / 1e6, work.flops / work.bytes
     yield "work", f"{gigaflops:.4g} GFLOP, {megabytes:.4g} MB if each matrix moves once: {intensity:.4g} FLOP/byte"
     unit = UNITS[best.kernel]

@@ -1,4 +1,7 @@
-"""Which kernel would run, and why the others would not. Pure: nothing is launched, and no GPU is needed."""
+"""The planner's Python interface: it tells which kernel the op would run, and why it would not run the other kernels.
+
+Planning launches nothing and needs no GPU.
+"""
 
 import functools
 from dataclasses import dataclass, field
@@ -13,16 +16,17 @@ from torch_addmm_tc.registration.table import OPS
 
 @dataclass(frozen=True)
 class Gpu:
-    """What the planner and `explain` know of a GPU.
+    """The facts about a GPU that the planner and `explain` use.
 
     Args:
         sm: 10 times the compute capability.
-        num_sms: streaming multiprocessors.
-        smem_per_block: shared memory that a block may have, in bytes.
-        name: what the driver calls the GPU. It finds the peaks in csrc/gemm/device.cpp's table.
-        smem_per_sm, threads_per_sm: how many blocks run at once follows from them. The defaults are sm_90's.
-        peaks: fp32_tflops, mma_sync_tflops, wgmma_tflops (dense, 16-bit operands on tensor cores) and dram_gb_per_s, as a data
-            sheet states them. Default: the table's, or what a GPU of this generation and size would have.
+        num_sms: the number of streaming multiprocessors.
+        smem_per_block: bytes of shared memory that a block may have.
+        name: the driver's name of the GPU. The planner looks up its peaks in the table of csrc/gemm/device.cpp.
+        smem_per_sm: bytes of shared memory of an SM. Default: sm_90's.
+        threads_per_sm: threads that an SM can hold. Default: sm_90's.
+        peaks: {"fp32_tflops", "mma_sync_tflops", "wgmma_tflops", "dram_gb_per_s"}, a data sheet's figures. The two of tensor
+            cores are for dense 16-bit operands. Default: the table's entry, or an estimate from `sm` and `num_sms`.
     """
 
     sm: int
@@ -40,7 +44,11 @@ class Gpu:
     @staticmethod
     @functools.cache
     def of(device) -> "Gpu":
-        """The facts of a CUDA device, as the compiled op reads them."""
+        """Return the facts about a CUDA device. The compiled op reads the same facts.
+
+        Args:
+            device: a CUDA device, or its index.
+        """
         properties = torch.cuda.get_device_properties(device)
         with torch.cuda.device(device):
             peaks = _C.device_peaks(torch.cuda.current_device()) if _C.with_cuda else None
@@ -58,58 +66,77 @@ class Gpu:
 ADDMM = OPS[0]
 H200 = Gpu(sm=90, num_sms=132, smem_per_block=227 * 1024, name="H200")
 
-ALIGNED = 256  # the address that a meta tensor is planned for; at address 0 there would be no matrix
+# The address that the planner assumes for a meta tensor: torch's CUDA allocator aligns to 512 bytes, and 0 means no matrix.
+ALIGNED = 256
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to run a problem: a kernel's configuration and its modes, with the predicted time or the reason against it."""
+    """A kernel's configuration and its modes for a problem, with the predicted time or the reason why it cannot run.
+
+    Args:
+        kernel: the kernel's name.
+        index: the configuration's index among the kernel's "configs".
+        config: the configuration, an entry of "configs".
+        math: "float16", "bfloat16", "float32" or "tf32".
+        microseconds: the predicted time.
+        reason: why the configuration cannot run the problem, or None if it can.
+        k_slices: the number of K slices. More than 1 means split-K, whose slices are summed in a fixed order.
+        repack_a, repack_b: whether the operand is copied into the workspace first, because the kernel cannot read its layout.
+        exchanged: whether the kernel computes D^T = B^T A^T, because D is column-major.
+        workspace_bytes: the size of the workspace.
+    """
 
     kernel: str
-    index: int  # of the configuration among its kernel's
+    index: int
     config: dict
     math: str
     microseconds: float
-    reason: str | None  # why it cannot run
-    k_slices: int  # of a split K, summed in a fixed order
-    repack_a: bool  # copied into workspace first, because the kernel cannot read it as it lies
+    reason: str | None
+    k_slices: int
+    repack_a: bool
     repack_b: bool
-    exchanged: bool  # computed as D^T = B^T A^T, because D is column-major
+    exchanged: bool
     workspace_bytes: int
 
     @property
     def name(self) -> str:
-        """What torch.ops.tc.addmm_out takes as kernel_name."""
+        """The kernel_name that makes torch.ops.tc.addmm_out run this configuration."""
         return f"{self.kernel}/{self.index}"
 
     def __str__(self):
         tile = "x".join(str(self.config[f"tile_{x}"]) for x in "mnk")
-        said = self.reason or f"predicted {self.microseconds:.1f} us"
+        outcome = self.reason or f"predicted {self.microseconds:.1f} us"
         if not self.reason:
-            said += f", {self.k_slices} K slices" if self.k_slices > 1 else ""
-            said += ", A repacked" if self.repack_a else ""
-            said += ", B repacked" if self.repack_b else ""
-        return f"{self.kernel:<18} {tile:<12} {said}"
+            outcome += f", {self.k_slices} K slices" if self.k_slices > 1 else ""
+            outcome += ", A repacked" if self.repack_a else ""
+            outcome += ", B repacked" if self.repack_b else ""
+        return f"{self.kernel:<18} {tile:<12} {outcome}"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Every candidate, the planner's pick first, if any can run. print() shows them."""
+    """The planner's candidates for a problem. print() shows them.
+
+    Args:
+        candidates: every candidate. The pick comes first, if any candidate can run.
+    """
 
     candidates: tuple[Candidate, ...]
 
     @property
     def pick(self) -> Candidate | None:
-        """The candidate that the op would run, or None where none can run."""
+        """The candidate that the op would run, or None if no candidate can run."""
         return None if self.candidates[0].reason else self.candidates[0]
 
     @property
     def kernel(self) -> str | None:
-        """The pick's kernel."""
+        """The name of the pick's kernel, or None if no candidate can run."""
         return self.pick and self.pick.kernel
 
     @property
     def exchanged(self) -> bool:
+        """Whether the candidates compute D^T = B^T A^T, because D is column-major."""
         return self.candidates[0].exchanged
 
     def __str__(self):
@@ -118,19 +145,19 @@ class Plan:
 
 
 def plan(input, mat1, mat2, *, beta=1, alpha=1, out_dtype=None, out=None, precision=None, gpu=None) -> Plan:
-    """The plan for torch_addmm_tc.addmm with these arguments. Only shapes, strides, dtypes and addresses are read.
+    """Plan torch_addmm_tc.addmm with these arguments. The planner reads shapes, strides, dtypes and addresses, never elements.
 
     Args:
-        input: as in torch_addmm_tc.addmm, or None for the plain product.
-        mat1, mat2, beta, alpha, out_dtype, out: as in torch_addmm_tc.addmm.
+        input: as in torch_addmm_tc.addmm. None plans the plain product.
+        mat1, mat2, beta, alpha, out_dtype, out: as in torch_addmm_tc.addmm. Tensors may be meta tensors.
         precision: "ieee" or "tf32". Default: what torch's settings allow.
-        gpu: a Gpu. Default: the tensors' own; for tensors elsewhere the current CUDA device or, without one, an H200.
+        gpu: a Gpu. Default: the tensors' GPU. For tensors that lie on no GPU: the current CUDA device or, without one, an H200.
 
     Returns:
         A Plan.
 
     Raises:
-        RuntimeError: torch_addmm_tc.addmm's errors about shapes and dtypes.
+        RuntimeError: if shapes or dtypes do not match, with torch_addmm_tc.addmm's message.
     """
     dtype = out_dtype or (mat1 if out is None else out).dtype
     (m, n), k = checked_shape(ADDMM.bind((input, mat1, mat2), {"out_dtype": dtype})), mat1.shape[1]
@@ -146,11 +173,11 @@ def plan(input, mat1, mat2, *, beta=1, alpha=1, out_dtype=None, out=None, precis
         out = torch.empty(m, n, dtype=dtype, device="meta")
     if input is None:
         input, beta = mat1.new_empty((), device="meta"), 0
-    found = _C.candidates(
+    candidates = _C.candidates(
         m=m, n=n, k=k,
         a=matrix(mat1), b=matrix(mat2), c=matrix(input.expand(m, n)), d=matrix(out),
         alpha=alpha, beta=beta,
         tf32=tf32_allowed() if precision is None else precision == "tf32",
         sm=gpu.sm, num_sms=gpu.num_sms, smem_per_block=gpu.smem_per_block, **gpu.peaks,
     )  # fmt: skip
-    return Plan(tuple(Candidate(**candidate) for candidate in found))
+    return Plan(tuple(Candidate(**candidate) for candidate in candidates))
