@@ -33,7 +33,7 @@ lint: install
 
 wheel: export TORCH_CUDA_ARCH_LIST = 8.0+PTX;9.0a
 wheel: build
-	@rm -rf dist build/wheel
+	@rm -rf dist build/wheel build/lib.* build/bdist.* # they may hold modules that have moved since
 	@$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
 	@$(PYTHON) -m zipfile -e dist/*.whl build/wheel
 	@cd build/wheel && $(PYTHON) -c "from torch_addmm_tc import _C; \
@@ -54,7 +54,7 @@ build: tools
 # nvcc comes from pip where kernels are to be built, for a CUDA build of torch, and there is no nvcc.
 tools: $(if $(ACTIVE),,$(PYTHON))
 	@$(PYTHON) -c "import torch" 2>/dev/null || { echo "installing $(TORCH)"; $(PIP) install "$(TORCH)"; }
-	@cuda=$$($(PYTHON) -c "import torch; print(torch.version.cuda or '')"); \
+	@cuda=$$($(PYTHON) -c "import torch; print(torch.version.cuda or '')" 2>/dev/null); \
 	if [ -n "$$cuda" ] && { [ -e /dev/nvidiactl ] || [ -n "$$TORCH_CUDA_ARCH_LIST" ]; } \
 	&& [ -z "$$CUDA_HOME" ] && ! command -v nvcc >/dev/null; then \
 		echo "installing nvcc $$cuda"; $(PIP) install "cuda-toolkit[nvcc,cccl]==$$cuda.*"; fi

@@ -19,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +68,7 @@ def note(message):
 
 
 def import_torch():
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")  # the build needs none
     try:
         import torch
     except ImportError:

@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import multiprocessing
 import os
 
 import pytest
@@ -27,8 +28,11 @@ def run_in_process(rank, store, body):
     dist.destroy_process_group()
 
 
+multiprocessing.set_forkserver_preload(["torch.distributed.tensor", "torch_addmm_tc.testing"])  # once, not in each process
+
+
 def run_in_two_processes(tmp_path, body):
-    mp.spawn(run_in_process, (tmp_path / "store", body), WORLD)
+    mp.start_processes(run_in_process, (tmp_path / "store", body), WORLD, start_method="forkserver")
 
 
 def check_every_placement(mesh):
