@@ -269,6 +269,9 @@ def test_predictions_follow_the_gpus_peaks():
 @pytest.mark.gpu
 def test_measured_peaks_are_near_the_tables():
     """Measure the peaks of a GPU in the table, as the planner does for a GPU outside the table."""
+    gpu = tc.Gpu.of(0)
+    if tc._C.gpu_peaks(gpu.name, gpu.sm, gpu.num_sms) == tc._C.gpu_peaks("", gpu.sm, gpu.num_sms):
+        pytest.skip(f"the table has no {gpu.name}, so there is nothing to compare with")
     known, measured = tc._C.device_peaks(0), tc._C.measure_device_peaks(0)
     for name, value in known.items():
         assert measured[name] == pytest.approx(value, rel=0.25)
