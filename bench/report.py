@@ -21,13 +21,14 @@ SLOWER = 0.97  # README counts the rows whose speed relative to torch.addmm is b
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """One problem of the sweep.
+    """A problem of the sweep or, as a subclass, of the survey.
 
     Args:
         m, n, k: the sizes of D (M, N) = A (M, K) B (K, N).
         b: "row" for a row-major B, "col" for a weight-major B (the transpose of a row-major (N, K) weight).
         dtype: A's and B's dtype: "float16", "bfloat16", "float32", or "tf32" for float32 operands that may be rounded to TF32.
-        c: "full" for an (M, N) C in A's dtype, "full fp32" for an (M, N) C and D in fp32, "bias" for an (N,) C in A's dtype.
+        c: "full" for an (M, N) C in A's dtype, "full fp32" for an (M, N) C and D in fp32, "bias" for an (N,) C in A's dtype,
+            "none" for the plain product.
     """
 
     m: int
@@ -48,6 +49,11 @@ class Problem:
         return self.dtype in ("float16", "bfloat16")
 
     @property
+    def itemsize(self) -> int:
+        """The bytes of an element of A or B."""
+        return 2 if self.is_16_bit else 4
+
+    @property
     def flops(self) -> int:
         """The FLOPs of A B."""
         return 2 * self.m * self.n * self.k
@@ -55,9 +61,21 @@ class Problem:
     @property
     def bytes(self) -> int:
         """The bytes of A, B, C and D, each moved once."""
-        size = 2 if self.is_16_bit else 4
-        c = self.n if self.c == "bias" else self.m * self.n
+        c, size = {"bias": self.n, "none": 0}.get(self.c, self.m * self.n), self.itemsize
         return size * (self.m * self.k + self.k * self.n) + (4 if self.c == "full fp32" else size) * (c + self.m * self.n)
+
+    def limit(self, peaks: dict) -> float:
+        """Return the microseconds that the ceilings allow: those of the FLOPs or of the bytes, whichever are more.
+
+        Args:
+            peaks: what bench.ceilings.ceilings() returned.
+        """
+        return 1e6 * max(self.flops / peaks[self.dtype], self.bytes / peaks["bytes"])
+
+    @classmethod
+    def of(cls, figures: dict):
+        """Return the problem, or the row, that has these fields. Other entries do not count."""
+        return cls(**{field.name: figures[field.name] for field in dataclasses.fields(cls) if field.name in figures})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +87,7 @@ class Row(Problem):
         error: the largest error of an element, as a fraction of the bound of torch_addmm_tc/testing.py.
         tc: the op's time.
         torch_addmm: torch.addmm's time.
-        mm: the time of torch.mm, the product without C.
+        mm: the time of torch.mm, the product without C. None if it was not measured.
         tc_spread, torch_addmm_spread: half the difference of the slowest and the fastest round, as a fraction of the median.
         limit: the time that the ceilings of FLOP/s and of bytes/s allow, the larger of the two.
         regret: the time of the planner's pick over that of the fastest candidate that was timed. None if it was not measured.
@@ -80,7 +98,7 @@ class Row(Problem):
     error: float
     tc: float
     torch_addmm: float
-    mm: float
+    mm: float | None
     tc_spread: float
     torch_addmm_spread: float
     limit: float
@@ -100,11 +118,6 @@ class Row(Problem):
     def figures(self) -> dict:
         """Return the row as the JSON file keeps it."""
         return dataclasses.asdict(self) | {"tflops": self.tflops, "ratio": self.ratio, "of_limit": self.limit / self.tc}
-
-    @classmethod
-    def of(cls, figures: dict) -> "Row":
-        """Return the row that figures() described."""
-        return cls(**{field.name: figures[field.name] for field in dataclasses.fields(cls) if field.name in figures})
 
 
 def rows_of(result: dict) -> list[Row]:
@@ -134,14 +147,32 @@ def insert_row(row: str, page: str) -> str:
 # ---- tables ----
 
 
+def heading(result: dict) -> list[str]:
+    """Return the lines of a run's record and, if it measured them, of its ceilings."""
+    lines, peaks = [f"{name}: {value}  " for name, value in result["record"].items()], result["ceilings"]
+    if peaks:
+        rates = [f"{name} {rate / 1e12:.0f} TFLOP/s" for name, rate in peaks.items() if name != "bytes"]
+        lines.append(f"ceilings of this run: {', '.join(rates)}, copy {peaks['bytes'] / 1e12:.2f} TB/s")
+    return lines
+
+
+def closing(rows) -> list[str]:
+    """Return the lines about cuBLASLt and about the planner's regret, for the rows that have them."""
+    lines = []
+    for c in dict.fromkeys(r.c for r in rows if r.cublaslt):
+        mean = geometric_mean(r.cublaslt / r.tc for r in rows if r.c == c and r.cublaslt)
+        lines.append(f"\ngeometric mean vs cuBLASLt's fastest algorithm, {c}: {mean:.2f}x")
+    regrets = [r.regret for r in rows if r.regret is not None]
+    if regrets:
+        lines.append(f"\ngeometric mean of the planner's regret: {geometric_mean(regrets):.3f}; worst {max(regrets):.2f}")
+    return lines
+
+
 def table(result: dict) -> str:
     """Return a markdown table of every row, under the run's record."""
     rows = rows_of(result)
-    lines = [f"{name}: {value}  " for name, value in result["record"].items()]
-    lines += [
-        "ceilings of this run: "
-        + ", ".join(f"{name} {v / 1e12:.0f} TFLOP/s" for name, v in result["ceilings"].items() if name != "bytes")
-        + f", copy {result['ceilings']['bytes'] / 1e12:.2f} TB/s",
+    lines = [
+        *heading(result),
         "",
         "Host microseconds per eager call: " + "; ".join(f"{k} {v:.1f}" for k, v in result["host"].items()),
         "",
@@ -158,13 +189,7 @@ def table(result: dict) -> str:
         )
     for c in dict.fromkeys(r.c for r in rows):
         lines.append(f"\ngeometric mean vs torch.addmm, {c}: {geometric_mean(r.ratio for r in rows if r.c == c):.2f}x")
-    for c in dict.fromkeys(r.c for r in rows if r.cublaslt):
-        mean = geometric_mean(r.cublaslt / r.tc for r in rows if r.c == c and r.cublaslt)
-        lines.append(f"\ngeometric mean vs cuBLASLt's fastest algorithm, {c}: {mean:.2f}x")
-    regrets = [r.regret for r in rows if r.regret is not None]
-    if regrets:
-        lines.append(f"\ngeometric mean of the planner's regret: {geometric_mean(regrets):.3f}; worst {max(regrets):.2f}")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines + closing(rows)) + "\n"
 
 
 def means(result: dict) -> str:

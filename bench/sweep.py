@@ -65,6 +65,32 @@ def problems():
                 yield Problem(m, n, k, "row", dtype, c)
 
 
+def containing(text: str, problems) -> list:
+    """Return the problems whose fields, joined by commas, contain `text`."""
+    return [p for p in problems if text in ",".join(map(str, dataclasses.astuple(p)))]
+
+
+def run_by_name(args, name, *, out_dtype, tf32, **scalars) -> torch.Tensor:
+    """Run a kernel by name on args = (C, A, B).
+
+    Args:
+        name: a kernel's name, or "NAME/INDEX" for one of its configurations.
+        out_dtype: the result's dtype.
+        tf32: whether float32 operands may be rounded to TF32.
+        scalars: beta and alpha.
+    """
+    _, a, b = args
+    out = torch.empty(a.shape[0], b.shape[1], dtype=out_dtype, device=a.device)
+    torch.ops.tc.addmm_out(*args, **scalars, precision="tf32" if tf32 else "ieee", kernel_name=name, out=out)
+    return out
+
+
+def shortest_predicted(plan) -> list[str]:
+    """Return the names of the REGRET_CONFIGS candidates with the shortest predicted times. The planner's pick comes first."""
+    by_prediction = sorted((x for x in plan.candidates if not x.reason and not x.by_name_only), key=lambda x: x.microseconds)
+    return [x.name for x in by_prediction[:REGRET_CONFIGS]]
+
+
 def measure(problem, *, kernel, peaks, seconds, regret=False, cublaslt=None) -> Row:
     """Check and time one problem.
 
@@ -92,9 +118,7 @@ def measure(problem, *, kernel, peaks, seconds, regret=False, cublaslt=None) -> 
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
 
     def by_name(args, name):
-        out = torch.empty(m, n, dtype=out_dtype, device="cuda")
-        torch.ops.tc.addmm_out(*args, **scalars, precision="tf32" if tf32 else "ieee", kernel_name=name, out=out)
-        return out
+        return run_by_name(args, name, out_dtype=out_dtype, tf32=tf32, **scalars)
 
     def ours(args):
         return by_name(args, kernel) if kernel else tc.addmm(*args, **scalars, **fp32_out)
@@ -107,8 +131,7 @@ def measure(problem, *, kernel, peaks, seconds, regret=False, cublaslt=None) -> 
         "mm": [lambda args=args: torch.mm(args[1], args[2], **fp32_out) for args in sets],
     }
     plan = tc.plan(*sets[0], **scalars, **fp32_out)
-    by_prediction = sorted((x for x in plan.candidates if not x.reason), key=lambda x: x.microseconds)
-    regret_configs = [x.name for x in by_prediction[:REGRET_CONFIGS]]
+    regret_configs = shortest_predicted(plan)
     if regret:
         contenders |= {name: [lambda args=args, name=name: by_name(args, name) for args in sets] for name in regret_configs}
     if cublaslt and problem.dtype != "float32":
@@ -123,7 +146,7 @@ def measure(problem, *, kernel, peaks, seconds, regret=False, cublaslt=None) -> 
     return Row(
         *dataclasses.astuple(problem), kernel or plan.kernel, error,
         micro["tc"], micro["torch"], micro["mm"], times["tc"].spread, times["torch"].spread,
-        1e6 * max(problem.flops / peaks[problem.dtype], problem.bytes / peaks["bytes"]),
+        problem.limit(peaks),
         micro[regret_configs[0]] / min(micro[name] for name in regret_configs) if regret else None, micro.get("cublaslt"),
     )  # fmt: skip
 
@@ -159,7 +182,7 @@ def main():
     parser.add_argument("--cublaslt", action="store_true", help="also time cuBLASLt (compiles bench/cublaslt.cu)")
     options = parser.parse_args()
     result = {"record": record(), "ceilings": ceilings(), "host": host_costs()}
-    chosen = [p for p in problems() if options.only in ",".join(map(str, dataclasses.astuple(p)))]
+    chosen = containing(options.only, problems())
     maths = {kernel["name"]: kernel["maths"] for kernel in tc.kernels()}
     if options.kernel and options.kernel.split("/")[0] in maths:
         chosen = [p for p in chosen if p.dtype in maths[options.kernel.split("/")[0]]]
