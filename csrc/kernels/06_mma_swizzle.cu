@@ -29,9 +29,6 @@
 namespace tc {
 namespace {
 
-// Bytes of A and B that fit L2 with room to spare: an A100 has 40 MB of L2, an H100 50 MB.
-constexpr int64_t kSmallOperands = 16 << 20;
-
 template <int I>
 constexpr bool kUsesPdl = uses_pdl(kMmaSwizzle[I]);
 
@@ -175,19 +172,20 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
     const int64_t d0 = done.slice * p.m * p.n;
     const auto finish = [&](auto shifted) {
       constexpr bool SHIFTED = decltype(shifted)::value;
-#pragma unroll
+#pragma unroll 1  // one copy of the code that writes: two copies took ptxas three times as long
       for (int pass = 0; pass < ROWS; pass += PASS_M) {
         const int64_t m = int64_t(done.tile.m) * BLK_M + warp_m + slice * ROWS + pass;
         const int64_t n = int64_t(done.tile.n) * BLK_N + warp_n;
         const RowShift<SHIFTED> shift(p, access, m, n, d0);
 #pragma unroll
-        for (int i = 0; i < PASS_M / 16; ++i)
+        for (int i = 0; i < ROWS / 16; ++i)
 #pragma unroll
           for (int h = 0; h < 2; ++h) {
-            const int row = i * 16 + lane / 4 + h * 8;
+            if (i * 16 / PASS_M != pass / PASS_M) continue;
+            const int row = i * 16 % PASS_M + lane / 4 + h * 8;
 #pragma unroll
             for (int j = 0; j < MMAS_N; ++j) {
-              const float* const pair = acc[pass / 16 + i][j] + h * 2;
+              const float* const pair = acc[i][j] + h * 2;
               store_pair<SHIFTED>(&staged[row * D_PITCH + shift(row) + j * 8 + lane % 4 * 2], pair[0], pair[1]);
             }
           }

@@ -164,6 +164,10 @@ __device__ __forceinline__ void copy_tile_async(T* smem, const T* gmem, int64_t 
   }
 }
 
+// Bytes of A and B that fit L2 with room to spare: an A100 has 40 MB of L2, an H100 50 MB. Kernels that run in one wave prefetch
+// operands up to this size.
+constexpr int64_t kSmallOperands = 16 << 20;
+
 // Prefetches into L2 the cache lines of `rows` rows of `bytes` bytes, `pitch` bytes apart. Thread `thread` takes every
 // `threads`-th cache line.
 __device__ __forceinline__ void prefetch_lines(const void* first, int64_t pitch, int rows, int64_t bytes, int thread,
