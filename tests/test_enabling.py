@@ -144,10 +144,18 @@ def test_vmap_and_inference_mode(device, calls):
 
 
 def test_sparse_operand_stays_with_torch(device, calls):
-    a, b = torch.eye(4, device=device).bfloat16(), torch.ones(4, 4, device=device).bfloat16()
-    with tc.enabled(device):
-        assert torch.equal(torch.mm(a.to_sparse(), b), b)
-    assert calls == []
+    """The dtype is fp32 with TF32 allowed: torch has no 16-bit product of a sparse matrix on CUDA."""
+    a, b = torch.eye(4, device=device), torch.ones(4, 4, device=device)
+    previous = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        with tc.enabled(device):
+            assert torch.equal(torch.mm(a.to_sparse(), b), b)
+            assert calls == []
+            assert torch.equal(torch.mm(a, b), b)
+    finally:
+        torch.set_float32_matmul_precision(previous)
+    assert names(calls) == ["mm"]
 
 
 def test_nested_addend_stays_with_torch(device, calls):
