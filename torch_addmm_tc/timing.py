@@ -3,7 +3,8 @@
 Calls on a GPU are replayed as CUDA graphs, because the host's cost of a call can exceed a small kernel's time.
 
 Each contender starts after a rest, because the GPU's clock follows the power of the last milliseconds. A loop of mma.sync on
-an H200 reaches 434 TFLOP/s right after a wgmma kernel and 603 TFLOP/s after 20 ms of rest (bench/ceilings.cu).
+an H200 reaches 434 TFLOP/s right after a wgmma kernel and 603 TFLOP/s after 20 ms of rest (bench/ceilings.cu). Rests can be
+left out, to time contenders on a busy GPU.
 """
 
 import statistics
@@ -63,16 +64,22 @@ def _looped(calls: Sequence[Callable[[], object]]) -> Callable[[], float]:
 
 
 def interleaved(
-    contenders: Mapping[str, Sequence[Callable[[], object]]], *, cuda: bool, rounds: int = 9, seconds: float = 0.02
+    contenders: Mapping[str, Sequence[Callable[[], object]]],
+    *,
+    cuda: bool,
+    rounds: int = 9,
+    seconds: float = 0.02,
+    rests: bool = True,
 ) -> dict[str, Timing]:
     """Time contenders in turn.
 
     Args:
         contenders: name -> calls, one call for each set of operands that the contender rotates through.
-        cuda: whether the calls run on the current CUDA device. They are then captured into a CUDA graph, and each contender
-            rests for 2 * seconds before its turn.
+        cuda: whether the calls run on the current CUDA device. They are then captured into a CUDA graph.
         rounds: rounds that count. Two rounds of warm-up precede them.
         seconds: how long a contender runs in each round, about.
+        rests: whether a contender on a GPU rests for 2 * seconds before its turn. Without rests the GPU is as busy as a loaded
+            server's.
 
     Returns:
         name -> Timing of one call.
@@ -85,7 +92,7 @@ def interleaved(
     samples = {name: [] for name in runs}
     for _ in range(rounds + 2):
         for name, run in runs.items():
-            if cuda:
+            if cuda and rests:
                 time.sleep(2 * seconds)
             samples[name].append(sum(run() for _ in range(repeats[name])) / (repeats[name] * len(contenders[name])))
     kept = {name: s[2:] for name, s in samples.items()}

@@ -1,0 +1,211 @@
+"""The survey: what it draws, what it checks, how it sums up, and the whole command on the CPU."""
+
+import dataclasses
+import json
+import math
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import torch_addmm_tc as tc
+from bench import candidates, shapes, survey
+from bench.timing import ROOT
+from torch_addmm_tc.tools.planning import H200
+
+DRAWN = {seed: shapes.draw(seed, 400) for seed in (0, 1, 2)}
+PEAKS = {"float16": 8e14, "bfloat16": 8e14, "tf32": 4e14, "bytes": 4e12}
+
+
+def test_draw_depends_on_the_seed_alone():
+    assert shapes.draw(1, 400) == DRAWN[1] and shapes.draw(1, 30) == DRAWN[1][:30]
+    assert len(set(DRAWN[0]) & set(DRAWN[1])) < 20
+
+
+def pitch_classes(problem) -> set[int]:
+    """Return the classes in PITCHES of the padded leading dimensions."""
+    widths = (problem.k, problem.n if problem.b == "row" else problem.k, problem.n)
+    padded = [x * problem.itemsize for x, width in zip((problem.lda, problem.ldb, problem.ldc), widths) if x != width]
+    return {next(pitch for pitch in shapes.PITCHES if x % pitch == 0) for x in padded}
+
+
+@pytest.mark.parametrize("seed", DRAWN)
+def test_every_kind_is_drawn(seed):
+    problems = DRAWN[seed]
+    assert {p.group for p in problems} == {*shapes.GROUPS, shapes.TF32}
+    assert {p.dtype for p in problems} == PEAKS.keys() - {"bytes"} and {p.b for p in problems} == {"row", "col"}
+    assert {(p.c, p.scale) for p in problems} == {("bias", 1.0), ("none", 1.0), ("full", 0.5), ("full", 1.0)}
+    assert set.union(*map(pitch_classes, problems)) == set(shapes.PITCHES)
+    assert {p.alignment for p in problems} >= {128, 16, 2} and 40 < sum(p.padded for p in problems) < 120
+    share = {name: sum(p.c == name for p in problems) / 400 for name in ("bias", "full", "none")}
+    assert abs(share["bias"] - 0.70) < 0.08 and abs(share["full"] - 0.25) < 0.08 and abs(share["none"] - 0.05) < 0.04
+    assert 0.85 < sum(p.b == "col" for p in problems) / 400 < 0.95
+    assert all((p.group == shapes.TF32) == (p.dtype == "tf32") for p in problems)
+    assert any(", 1/8 of N" in p.source for p in problems) and any(" of K" in p.source for p in problems)
+
+
+@pytest.mark.parametrize("seed", DRAWN)
+def test_problems_are_within_bounds(seed):
+    ranges = {"LLM, M <= 32": (1, 32), "LLM, M 33-512": (33, 512), "LLM, M > 512": (513, 8192)}
+    for p in DRAWN[seed]:
+        low, high = ranges.get(p.group, (1, shapes.MAX_M))
+        assert low <= p.m <= high and 1 <= p.n <= 262_208 and 1 <= p.k <= 57_344 and p.flops <= shapes.MAX_FLOPS
+        assert p.itemsize * (sum(p.spans) + p.m * p.n) < 8e9
+        assert p.lda >= p.k and p.ldb >= (p.n if p.b == "row" else p.k) and p.ldc >= p.n
+        for (shape, strides), span in zip(p.views, p.spans, strict=True):
+            view = torch.empty(span, device="meta").as_strided(shape, strides)  # raises if the span is too short
+            assert view.stride()[-1 if p.b == "row" else 0] == 1 or view.stride(-1) == 1
+
+
+def test_models_have_distinct_sizes():
+    sizes = [*shapes.GATED.values(), *shapes.PLAIN.values()]
+    assert len(sizes) == len(set(sizes)) >= 35 and not shapes.GATED.keys() & shapes.PLAIN.keys()
+    for hidden, query, key, intermediate, vocabulary in sizes:
+        assert hidden % 32 == query % key == 0 and hidden < intermediate and vocabulary >= 1000
+    for layers in shapes.MODELS.values():
+        assert len({name for name, *_ in layers}) == len(layers)
+    assert ("gate and up", 28672, 4096, "N") in shapes.MODELS["Llama 3 8B"]
+    assert ("qkv", 2304, 768, "N") in shapes.MODELS["GPT-2"]
+
+
+def problem(**changes) -> shapes.SurveyProblem:
+    """Return a small problem of the group "vision" with changes."""
+    sizes = {"m": 40, "n": 24, "k": 16, "lda": 16, "ldb": 16, "ldc": 24}
+    kind = {"b": "col", "dtype": "float16", "c": "bias", "group": "vision", "source": "", "scale": 1.0}
+    return shapes.SurveyProblem(**sizes | kind | changes)
+
+
+@pytest.mark.parametrize("c", ("bias", "full", "none"))
+def test_operands_are_distinct_views_of_the_pool(c):
+    p = problem(c=c, ldc=30 if c == "full" else 24, ldb=19)
+    (*addend, a, b), again = survey.Pool("cpu").sets(p, torch.float16, 2)
+    assert a.stride() == (16, 1) and b.stride() == (1, 19) and b.shape == (16, 24)
+    assert again[1].data_ptr() == a.data_ptr()  # the pool on a CPU holds one set
+    starts = sorted((x.data_ptr(), span) for x, span in zip([x for x in (*addend, a, b) if x is not None], p.spans))
+    assert all(start % 512 == starts[0][0] % 512 for start, _ in starts)
+    assert all(start + 2 * span <= after for (start, span), (after, _) in zip(starts, starts[1:]))
+    assert {"bias": (24,), "full": (40, 24), "none": None}[c] == (None if addend[0] is None else tuple(addend[0].shape))
+
+
+@pytest.mark.parametrize("c", ("bias", "full", "none"))
+@pytest.mark.parametrize("products", (0, 2**34))
+def test_sampled_error_finds_errors_in_checked_rows(c, products, monkeypatch):
+    monkeypatch.setattr(survey, "CHECKED_PRODUCTS", products)
+    monkeypatch.setattr(survey, "CHECKED_ELEMENTS", 40 if products else 20 * 24)  # one or a few columns at a time
+    addend, a, b = survey.Pool("cpu").sets(problem(c=c), torch.float16, 1)[0]
+    exact = 0.5 * (a.double() @ b.double()) + (0 if addend is None else 0.5 * addend.double())
+    result = exact.half()
+    assert survey.sampled_error((addend, a, b), result, tf32=False, beta=0.5, alpha=0.5) <= 1
+    for wrong in (1e3, math.nan):
+        for row, column in ((0, 0), (39, 23)):
+            broken = result.clone()
+            broken[row, column] = wrong
+            assert not survey.sampled_error((addend, a, b), broken, tf32=False, beta=0.5, alpha=0.5) <= 1
+
+
+def test_measure_times_every_contender(monkeypatch):
+    """A GPU's path on the CPU: contenders check their results instead of being timed."""
+
+    def interleaved(contenders, *, cuda, rounds, seconds, rests):
+        assert cuda and not rests and list(contenders)[:2] == ["tc", "torch"] and list(contenders)[8:] == ["cublaslt"]
+        expected = [call() for call in contenders["torch"]]
+        for calls in contenders.values():
+            assert len(calls) == 485 and all(torch.allclose(call(), x, atol=0.01) for call, x in zip(calls[:3], expected))
+        return {name: survey.timing.Timing(i * 1e-6, i * 1e-6, i * 1.5e-6) for i, name in enumerate(contenders, 1)}
+
+    class CublasLt:
+        def fastest(self, sets, *, out_dtype, **scalars):
+            return [lambda args=args: torch.addmm(*args, **scalars) for args in sets]
+
+    monkeypatch.setattr(survey, "sets_to_rotate", lambda _: 3)
+    monkeypatch.setattr(survey.timing, "interleaved", interleaved)
+    monkeypatch.setattr(survey, "run_by_name", lambda args, name, *, out_dtype, tf32, **scalars: torch.addmm(*args, **scalars))
+    p = problem(c="full", scale=0.5, m=4096, n=12, k=8, lda=8, ldb=8, ldc=12)
+    pool = SimpleNamespace(device="cuda", sets=survey.Pool("cpu").sets)
+    row = survey.measure(p, pool, peaks=PEAKS, busy=True, regret=True, cublaslt=CublasLt())
+    assert math.isclose(row.limit, 2 * (4096 * 8 + 8 * 12 + 2 * 4096 * 12) / 4e12 * 1e6)  # 485 calls: 1000 us / (limit + 2 us)
+    assert (row.tc, row.torch_addmm, row.cublaslt, row.regret) == pytest.approx((1, 2, 9, 1)) and row.error <= 1
+    assert row.tc_spread == pytest.approx(0.25) and "/" in row.kernel and " predicted " in row.kernel
+    assert survey.SurveyRow.of(json.loads(json.dumps(row.figures()))) == row
+
+
+def row(tc, torch_addmm, **changes) -> survey.SurveyRow:
+    """Return a row with made-up times."""
+    p = problem(**changes)
+    return survey.SurveyRow(*dataclasses.astuple(p), "wgmma_tma/0", 0.5, tc, torch_addmm, None, 0.01, 0.02, 8.0, None, None)
+
+
+def test_summary_matches_hand_computed_values():
+    cells = survey.summary([row(10, 20), row(20, 20), row(20, 19), row(40, 20)])
+    assert cells == {
+        "n": "4",
+        "vs torch": "0.99x",  # (2 * 1 * 0.95 * 0.5) ** (1 / 4)
+        "below 0.97x": "50%",
+        "below 0.9x": "25%",
+        "worst": "0.50x",
+        "time over limit + 2 us": "2.00",  # (1 * 2 * 2 * 4) ** (1 / 4)
+        "torch's": "1.97",  # (2 * 2 * 1.9 * 2) ** (1 / 4)
+    }
+
+
+def test_table_has_every_part_and_the_worst_problems():
+    rows = [
+        row(10, 20, m=3, n=64, k=64, lda=64, ldb=64, ldc=64),
+        row(10, 9, m=1000, group="LLM, M > 512", source="GPT-2 down"),
+        row(10, 5, c="full", ldc=31, dtype="bfloat16"),
+        row(10, 40, c="none"),
+        row(10, 70, dtype="tf32", group=shapes.TF32),
+    ]
+    rows[2] = dataclasses.replace(rows[2], regret=1.5, cublaslt=8.0)
+    facts = {"record": {"device": "X", "commit": "abc"}, "ceilings": PEAKS, "seed": 7, "count": 9, "busy": True}
+    text = survey.table(facts | {"rows": [r.figures() for r in rows]})
+    lines = [line.split(" | ") for line in text.splitlines()]
+    counts = {(line[0].removeprefix("| "), line[1]): int(line[2]) for line in lines if len(line) == 9 and line[2].isdigit()}
+    assert counts == {
+        ("LLM, M > 512", "bias"): 1,
+        ("vision", "bias"): 1,
+        ("vision", "full"): 1,
+        ("vision", "none"): 1,
+        ("TF32", "bias"): 1,
+        ("all 16-bit", "bias"): 2,
+        ("all 16-bit", "full"): 1,
+        ("all 16-bit", "none"): 1,
+        ("all 16-bit", "any"): 4,
+        ("leading dimensions multiples of 128 bytes", "bias"): 1,
+        ("leading dimensions multiples of 16 bytes", "bias"): 1,
+        ("multiples of 128 bytes, M 1-4", "bias"): 1,
+    }
+    worst = [line[0] for line in lines if len(line) == 11 and line[0].endswith("x")]
+    assert worst == ["| 0.50x", "| 0.90x", "| 2.00x", "| 4.00x", "| 7.00x"]
+    assert (
+        "| 0.50x | 40, 24, 16 | 16, 16, 31 | col | full | bfloat16 | vision | wgmma_tma/0 | 10.0 ±1% | 5.0 ±2% | 80% |" in text
+    )
+    assert "Seed 7, 5 of 9 problems, contenders back to back." in text and "copy 4.00 TB/s" in text
+    assert "cuBLASLt's fastest algorithm, full: 0.80x" in text and "regret: 1.500; worst 1.50" in text
+
+
+def test_command_runs_on_the_cpu(tmp_path):
+    file = tmp_path / "survey.json"
+    command = [sys.executable, "-m", "bench.survey", "--seed", "1", "--count", "40", "--gpu-busy", "--json", str(file)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    result = json.loads(file.read_text())
+    assert result["rows"] and file.with_suffix(".md").read_text() == survey.table(result)
+    for figures in result["rows"]:
+        assert figures["error"] <= 1 and figures["tc"] > 0 and figures["torch_addmm"] > 0
+        assert shapes.SurveyProblem.of(figures) in DRAWN[1][:40]
+
+
+def test_candidates_are_timed_in_every_cluster():
+    x = torch.empty(300, 4096, dtype=torch.float16, device="meta")
+    plan = tc.plan(x.new_empty(1024), x, x.new_empty(1024, 4096).t(), gpu=H200)
+    chosen = candidates.names(plan, within=math.inf, kernel="")
+    assert len(chosen) == len(set(chosen)) and plan.pick.name in chosen
+    kernels = {kernel["name"]: kernel for kernel in tc.kernels()}
+    multicast = [name for name in chosen if name.startswith("wgmma_multicast/")]
+    assert len(multicast) == len(kernels["wgmma_multicast"]["configs"]) * len(kernels["wgmma_multicast"]["clusters"])
+    assert candidates.names(plan, within=1.0, kernel="wgmma_tma")[0].startswith("wgmma_tma/")
