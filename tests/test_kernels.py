@@ -80,7 +80,7 @@ def test_repeats_are_bitwise_equal(kernel, m, n, k):
 
 
 def stability_cases():
-    """Yield (configuration, case) for every kernel that can split K."""
+    """Yield (configuration, case) for every kernel whose blocks work together: on the K slices of a tile, or in clusters."""
     cases = (
         Case(137, 265, 331),  # tails in M, N and K; misaligned rows
         Case(40, 72, 24),  # K shorter than a stage
@@ -94,7 +94,7 @@ def stability_cases():
         Case(300, 264, 520, torch.float32, tf32=True),  # B is repacked
     )
     for kernel, names in KERNELS:
-        for case in cases if kernel["split_k"] else ():
+        for case in cases if kernel["split_k"] or len(kernel["clusters"]) > 1 else ():
             if case.tf32 <= ("tf32" in kernel["maths"]):
                 for name in names:
                     yield pytest.param(name, case, id=f"{name}-{case}")

@@ -333,12 +333,21 @@ def runnable_configs() -> dict[str, list[str]]:
     """Return the configurations that this build can run on the current GPU.
 
     Returns:
-        {kernel name: ["NAME/INDEX" of a configuration, ...]}, in ladder order.
+        {kernel name: ["NAME/INDEX" of a configuration, ...]}, in ladder order. A kernel that has a choice of clusters appears
+        with two names for each configuration: single blocks, and clusters whose shape the index decides.
     """
     x = torch.empty(256, 256, dtype=torch.float16, device="meta")
-    runnable = {candidate.name for candidate in plan(x, x, x).candidates if candidate.reason is None}
-    names = {kernel["name"]: range(len(kernel["configs"])) for kernel in _C.kernels()}
-    return {name: [f"{name}/{i}" for i in indices if f"{name}/{i}" in runnable] for name, indices in names.items()}
+    runnable = {(candidate.kernel, candidate.index) for candidate in plan(x, x, x).candidates if candidate.reason is None}
+
+    def names(kernel, i):
+        single, *clusters = (f"/{m}x{n}" for m, n in kernel["clusters"])
+        return [f"{kernel['name']}/{i}{x}" for x in ((single, clusters[i % len(clusters)]) if clusters else ("",))]
+
+    found = {}
+    for kernel in _C.kernels():
+        indices = (i for i in range(len(kernel["configs"])) if (kernel["name"], i) in runnable)
+        found[kernel["name"]] = [name for i in indices for name in names(kernel, i)]
+    return found
 
 
 def integers(m: int, n: int, k: int, device) -> tuple[list[torch.Tensor], torch.Tensor]:

@@ -119,7 +119,7 @@ __device__ __forceinline__ void finish_vectors(const GemmDesc& p, const RowShift
 template <typename CElement, typename DElement, int ROWS, int COLS, int PITCH, bool SHIFTED>
 __device__ __forceinline__ void finish_elements(const GemmDesc& p, const RowShift<SHIFTED>& shift, float* staged, int64_t i0,
                                                 int64_t j0, int64_t d_offset) {
-  constexpr int BATCH = 16;
+  constexpr int BATCH = ROWS * COLS < 512 ? ROWS * COLS / 32 : 16;
   static_assert(ROWS * COLS % (BATCH * 32) == 0);
   const CElement* const c = static_cast<const CElement*>(p.c.data) + i0 * p.c.row + j0 * p.c.col;
   DElement* const d = static_cast<DElement*>(p.d.data) + d_offset + i0 * p.d.row + j0 * p.d.col;

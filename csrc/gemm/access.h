@@ -32,14 +32,15 @@ int alignment(const X& x, int64_t rows, int64_t cols) {
 
 // Whether operand x, (outer, K), must be repacked before an aligned kernel can read it. Aligned kernels read 16-byte vectors
 // along a contiguous direction. Tensor cores need fp32 operands with K contiguous, because ldmatrix transposes only 16-bit
-// elements.
+// elements. `along_k`: the kernel takes no operand without K contiguous.
 template <typename X>
-bool needs_repack(const X& x, int64_t outer, int64_t k) {
+bool needs_repack(const X& x, int64_t outer, int64_t k, bool along_k = false) {
   const Order order = order_of(x);
   const bool k_contiguous = order == Order::row_major;
   const int64_t leading = k_contiguous ? x.row : x.col, count = k_contiguous ? outer : k, extent = k_contiguous ? k : outer;
   const bool overlapping = count > 1 && leading < extent;  // an expanded tensor: a tensor map cannot have stride 0
-  return k > 0 && (order == Order::strided || alignment(x, outer, k) < 16 || overlapping || (is_f32(x.dtype) && !k_contiguous));
+  return k > 0 && (order == Order::strided || alignment(x, outer, k) < 16 || overlapping ||
+                   ((is_f32(x.dtype) || along_k) && !k_contiguous));
 }
 
 // The strides of operand x, (outer, K), after repacking. Rows start at 16-byte boundaries. Rows of 1024 bytes or more start at
@@ -47,8 +48,8 @@ bool needs_repack(const X& x, int64_t outer, int64_t k) {
 // direction. K becomes contiguous for fp32 (see needs_repack), for operands without a direction of stride 1, and for a single
 // row, whose columns would hold one element and padding.
 template <typename X>
-X repacked(X x, int64_t outer, int64_t k) {
-  const bool along_outer = !is_f32(x.dtype) && order_of(x) == Order::col_major && outer > 1;
+X repacked(X x, int64_t outer, int64_t k, bool along_k = false) {
+  const bool along_outer = !is_f32(x.dtype) && !along_k && order_of(x) == Order::col_major && outer > 1;
   const int64_t extent = along_outer ? outer : k, unit = (extent * size_of(x.dtype) < 1024 ? 16 : 128) / size_of(x.dtype);
   const int64_t leading = (extent + unit - 1) / unit * unit;
   x.row = along_outer ? 1 : leading;
@@ -57,8 +58,8 @@ X repacked(X x, int64_t outer, int64_t k) {
 }
 
 template <typename X>
-int64_t repacked_bytes(const X& x, int64_t outer, int64_t k) {
-  const X r = repacked(x, outer, k);
+int64_t repacked_bytes(const X& x, int64_t outer, int64_t k, bool along_k = false) {
+  const X r = repacked(x, outer, k, along_k);
   return (order_of(r) == Order::row_major ? outer * r.row : k * r.col) * size_of(r.dtype);
 }
 
@@ -81,6 +82,13 @@ bool tma_stores(const X& x, int64_t rows, int64_t cols) {
 enum class CPath : uint8_t { none, tma, row, vectors, elements };
 enum class DPath : uint8_t { tma, vectors, elements };
 
+// The columns of D that a kernel may write. Rows of partial products end with padding.
+template <typename P>
+int64_t writable_columns(const P& p) {
+  const bool partial_products = p.batch == 1 && p.d.batch != 0;
+  return partial_products ? p.d.row : p.n;
+}
+
 template <typename P>
 CPath c_path_of(const P& p) {
   const bool rows_of_d = order_of(p.c) == Order::row_major && p.c.dtype == p.d.dtype;
@@ -91,8 +99,17 @@ CPath c_path_of(const P& p) {
 }
 template <typename P>
 DPath d_path_of(const P& p) {
-  if (tma_stores(p.d, p.m, p.n)) return DPath::tma;
+  if (tma_stores(p.d, p.m, writable_columns(p))) return DPath::tma;
   return order_of(p.d) == Order::row_major && !is_f32(p.d.dtype) ? DPath::vectors : DPath::elements;
+}
+
+// Whether TMA alone, and a row of C in whole 16-byte vectors, bring C and D. A 16-bit D takes a 16-bit C.
+template <typename P>
+bool tma_reaches_c_and_d(const P& p) {
+  const CPath c = c_path_of(p);
+  if (d_path_of(p) != DPath::tma || c >= CPath::vectors) return false;
+  if (c == CPath::row && p.n * size_of(p.c.dtype) % 16 != 0) return false;
+  return c == CPath::none || is_f32(p.d.dtype) || !is_f32(p.c.dtype);
 }
 
 }  // namespace tc

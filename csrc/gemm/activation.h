@@ -16,6 +16,15 @@ struct Activation {
   float gate[kMostDegree + 1] = {};  // the coefficients of -log2(e) * g, the constant first
 };
 
+constexpr const char* name_of(Activation::Kind kind) {
+  switch (kind) {
+    case Activation::Kind::none: return "none";
+    case Activation::Kind::relu: return "relu";
+    case Activation::Kind::gated: return "gated";
+  }
+  __builtin_unreachable();
+}
+
 struct NamedActivation {
   const char* name;
   Activation activation;

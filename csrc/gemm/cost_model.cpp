@@ -23,6 +23,11 @@ constexpr double kLatency = 1.2;              // of DRAM under load
 constexpr double kLaunch = 2.5;               // an empty kernel
 constexpr double kOverlap = 1.0;              // of kLaunch, hidden under the previous kernel by programmatic dependent launch
 
+// Guesses, for kernels that run by name only because they have not been measured.
+constexpr double kL2OfDram = 1.4;  // bandwidth of L2 over that of DRAM
+constexpr double kNarrowCopies =
+    0.003;  // microseconds in which an SM issues 32 copies of 16 bytes, or of an alignment below 16
+
 constexpr double large_tiles(const Config& config) { return double(config.tile_m * config.tile_n) / (128 * 256); }
 
 double activation_us(Activation::Kind kind) {
@@ -93,13 +98,13 @@ double product_us(const KernelTraits& kernel, const Config& config, Math math, c
   const double bytes =
       (double(p.m) + double(p.n)) * p.k * size_of(p.a.dtype) + double(p.m) * p.n * size_of(p.d.dtype) * d_layers + c_bytes(p);
   const double memory = std::max(ring, bytes / bytes_per_us(device));
-  const double overlap = kernel.access == OperandAccess::aligned && uses_pdl(config) ? kOverlap : 0;
+  const double overlap = repacks(kernel.access) && uses_pdl(config) ? kOverlap : 0;
   return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + kLaunch - overlap;
 }
 
 }  // namespace
 
-double estimate_tiles(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, int k_slices,
+double estimate_tiles(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, int k_slices, Cluster,
                       const DeviceSpec& device) {
   const double epilogue = config.epilogue_us > 0 ? config.epilogue_us : kEpilogue * large_tiles(config);
   return product_us(kernel, config, math, p, k_slices, k_slices, epilogue, device) +
@@ -107,16 +112,38 @@ double estimate_tiles(const KernelTraits& kernel, const Config& config, Math mat
 }
 
 double estimate_tma_epilogue(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, int k_slices,
-                             const DeviceSpec& device) {
+                             Cluster, const DeviceSpec& device) {
   return product_us(kernel, config, math, p, k_slices, k_slices, tma_epilogue_us(config, p), device) + kBoxStore * config.boxes;
 }
 
 // A block of a cluster has one tile, so that no product hides its epilogue. D is written once.
-double estimate_cluster(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, int k_slices,
+double estimate_cluster(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, int k_slices, Cluster,
                         const DeviceSpec& device) {
   const int64_t work = ceil_div(p.m, config.tile_m) * ceil_div(p.n, config.tile_n) * k_slices;
   const double waves = double(ceil_div(work, int64_t(device.gpu.num_sms) * config.blocks_per_sm));
   return product_us(kernel, config, math, p, k_slices, 1, 0, device) + waves * (config.epilogue_us + kLaunch) - kLaunch;
+}
+
+// L2 delivers each operand's tile once for all blocks that share it.
+double estimate_multicast(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, int k_slices,
+                          Cluster cluster, const DeviceSpec& device) {
+  const double epilogue = tma_epilogue_us(config, p);
+  const double clusters = double(ceil_div(p.m, config.tile_m * cluster.m)) * ceil_div(p.n, config.tile_n * cluster.n);
+  const double per_tile =
+      double(p.k) * size_of(p.a.dtype) * (double(config.tile_m) / cluster.n + double(config.tile_n) / cluster.m);
+  const double l2 = clusters * cluster.blocks() * per_tile / (kL2OfDram * bytes_per_us(device));
+  return std::max(l2 + kLaunch, product_us(kernel, config, math, p, k_slices, k_slices, epilogue, device));
+}
+
+// Narrow copies are instructions: they come on top of the product, and do not wait for memory.
+double estimate_guarded(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, int k_slices,
+                        Cluster cluster, const DeviceSpec& device) {
+  const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), k_slices);
+  const int64_t work = ceil_div(p.m, config.tile_m) * ceil_div(p.n, config.tile_n) * k_slices;
+  const double per_sm = double(ceil_div(work, device.gpu.num_sms)) * k_tiles;
+  const double bytes = double(config.tile_m) / alignment(p.a, p.m, p.k) + double(config.tile_n) / alignment(p.b, p.k, p.n);
+  const double copies = per_sm * bytes * config.tile_k * size_of(p.a.dtype) / 32 * kNarrowCopies;
+  return estimate_tiles(kernel, config, math, p, k_slices, cluster, device) + copies - (uses_pdl(config) ? kOverlap : 0);
 }
 
 double repack_us(const MatrixKey& x, int64_t outer, int64_t k, const DeviceSpec& device) {

@@ -60,6 +60,14 @@ constexpr const char* name_of(Math math) {
   __builtin_unreachable();
 }
 
+constexpr const char* name_of(Precision x) {
+  switch (x) {
+    case Precision::ieee: return "ieee";
+    case Precision::tf32: return "tf32";
+  }
+  __builtin_unreachable();
+}
+
 // The dtype of A and B under a math.
 constexpr DType operand_dtype(Math math) {
   switch (math) {
@@ -147,10 +155,11 @@ inline GemmDesc canonical(GemmDesc p) {
   return p;
 }
 
-// The product that writes one fp32 layer, (M, N), per K slice. The reduction applies alpha, beta, C and the activation.
-inline GemmDesc partial_products(GemmDesc p, void* layers) {
+// The product that writes one fp32 layer, (M, N) with rows `pitch` elements apart, per K slice. The reduction applies alpha, beta,
+// C and the activation.
+inline GemmDesc partial_products(GemmDesc p, void* layers, int64_t pitch) {
   p.c.data = nullptr;
-  p.d = {layers, p.n, 1, p.m * p.n, DType::f32};
+  p.d = {layers, pitch, 1, p.m * pitch, DType::f32};
   p.epilogue = {1.f, 0.f, {}};
   return p;
 }

@@ -40,6 +40,7 @@ struct DeviceSpec {
   int ordinal;
   int64_t smem_per_block;  // bytes, after opting in by cudaFuncAttributeMaxDynamicSharedMemorySize
   KnownGpu gpu;
+  std::string driver_name = {};  // as cudaDeviceProp has it
 };
 
 // The kernels' rates and the cost model's constants were measured on this GPU. Its 620 TFLOP/s of mma.sync were measured too.

@@ -51,7 +51,7 @@ const char* unsupported_reason(const KernelTraits& kernel, const Config& config,
 const char* no_further_demands(const PlanKey&, const Config&, const DeviceSpec&) { return nullptr; }
 
 const char* needs_32_bit_coordinates(const PlanKey& key, const Config&, const DeviceSpec&) {
-  return std::max({key.m, key.n, key.k}) > INT32_MAX - 255 ? "coordinates of its tiles do not fit 32 bits" : nullptr;
+  return std::max({key.m, key.n, key.k}) > INT32_MAX - 1023 ? "coordinates of its tiles do not fit 32 bits" : nullptr;
 }
 
 }  // namespace tc

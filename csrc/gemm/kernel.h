@@ -47,7 +47,7 @@ struct Config {
   float tflops;           // with 16-bit operands while only the product runs, fitted to measured times
   float epilogue_us = 0;  // what no product hides of a tile's epilogue; 0: cost_model.cpp derives it from the tile's size
   int warp_slices = 1;    // mma_swizzle: groups of warps that multiply different k-steps of each K tile (sliced K)
-  int boxes = 0;          // wgmma_tma: 8 KB boxes of C and D in shared memory, per warpgroup that multiplies
+  int boxes = 0;          // wgmma_tma, wgmma_multicast: boxes of C and D in shared memory, per warpgroup that multiplies
   bool pingpong = false;  // wgmma_tma: two warpgroups take whole tiles in turn instead of sharing each tile
   ArchSet archs = kEverywhere;
 };
@@ -56,6 +56,16 @@ struct Config {
 // together: 1024 cubed on an H200 took 14.9 microseconds with PDL and 11.2 without.
 constexpr bool uses_pdl(const Config& config) { return config.blocks_per_sm == 1; }
 
+// A cluster of m x n blocks, whose tiles are neighbours. Blocks with the same rows of A, and those with the same columns of B,
+// read them once and share them by multicast.
+struct Cluster {
+  int m = 1, n = 1;
+  TC_HOST_DEVICE constexpr int blocks() const { return m * n; }
+};
+constexpr bool operator==(const Cluster& x, const Cluster& y) { return x.m == y.m && x.n == y.n; }
+
+inline constexpr Cluster kSingleBlock[] = {{1, 1}};
+
 // The arguments of a launch. With SplitK::workspace and several K slices, D holds fp32 partial products, (k_slices, M, N), and
 // the reduction applies alpha, beta and C.
 struct Launch {
@@ -63,6 +73,7 @@ struct Launch {
   const Config& config;
   Math math;
   int k_slices;
+  Cluster cluster;
   const DeviceSpec& device;
   void* stream;
 };
@@ -80,9 +91,19 @@ inline Code kCode[sizeof(CONFIGS) / sizeof(CONFIGS[0])];
 
 // The layouts of A and B that a kernel can read.
 enum class OperandAccess : uint8_t {
-  any,         // any strides
-  contiguous,  // a direction of stride 1
-  aligned,     // a direction of stride 1 in 16-byte vectors (needs_repack in access.h); other operands are repacked first
+  any,               // any strides
+  contiguous,        // a direction of stride 1
+  aligned,           // a direction of stride 1 in 16-byte vectors (needs_repack in access.h); other operands are repacked first
+  aligned_a_along_k  // the same, and A has K contiguous
+};
+constexpr bool repacks(OperandAccess access) {
+  return access == OperandAccess::aligned || access == OperandAccess::aligned_a_along_k;
+}
+
+// The layouts of C and D that a kernel can reach.
+enum class ResultAccess : uint8_t {
+  any,
+  tma,  // tma_reaches_c_and_d in access.h; otherwise the kernel leaves its sums in workspace, and the reduction finishes D
 };
 
 // How blocks that multiply K slices of the same tile add their sums.
@@ -100,13 +121,16 @@ struct KernelTraits {
   Unit unit;
   MathSet maths;
   OperandAccess access;
+  ResultAccess result;
   SplitK split_k;
+  Span<const Cluster> clusters;  // the shapes that every configuration can be launched with
+  bool by_name_only;             // the planner does not pick it by itself, because its times have not been measured
   Span<const Config> configs;
   Span<Code> code;  // of each configuration
   // Why the configuration cannot run, or null if it can. feasibility.cpp checks what holds for every kernel.
   const char* (*can_implement)(const PlanKey&, const Config&, const DeviceSpec&);
   // Predicted microseconds of the product and its epilogue, with k_slices K slices.
-  double (*estimate_us)(const KernelTraits&, const Config&, Math, const PlanKey&, int k_slices, const DeviceSpec&);
+  double (*estimate_us)(const KernelTraits&, const Config&, Math, const PlanKey&, int k_slices, Cluster, const DeviceSpec&);
 };
 
 // In ladder order; kernels/registry.cpp has the list.

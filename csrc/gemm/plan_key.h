@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstring>
+#include <optional>
+#include <string>
 #include <type_traits>
 
 #include "access.h"
@@ -53,11 +55,18 @@ inline PlanKey key_of(const GemmDesc& desc) {
 }
 
 // The key of partial_products(desc).
-inline PlanKey partial_products(PlanKey key) {
+inline PlanKey partial_products(PlanKey key, int64_t pitch) {
   key.c.alignment = 0;
-  key.d = {key.n, 1, key.m * key.n, DType::f32, 16, {}};
+  key.d = {pitch, 1, key.m * pitch, DType::f32, 16, {}};
   key.activation = Activation::Kind::none;
   return key;
 }
+
+// A key as text, and back. Logs and tables of plans hold this text. parse_plan_key takes exactly what text_of writes; null
+// otherwise.
+//   batch=1 m=1024 n=2304 k=768 a=float16:768,1,0@16 b=... c=... d=... precision=ieee activation=none
+// A matrix is dtype:row stride,column stride,batch stride@alignment of its address in bytes, 0 without a matrix.
+std::string text_of(const PlanKey& key);
+std::optional<PlanKey> parse_plan_key(const std::string& text);
 
 }  // namespace tc

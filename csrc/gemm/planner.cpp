@@ -12,48 +12,63 @@ namespace {
 // The share of the SMs that clusters of more than two blocks can occupy. An H200 holds 30 clusters of four.
 constexpr double kInClusters = 0.9;
 
-// Chooses the number of K slices by predicted time, and records the number and the time.
-void choose_k_slices(Candidate& x, const PlanKey& key, const DeviceSpec& device) {
+constexpr int kMostSlices = 64;  // of K, in workspace
+
+// Chooses the cluster and the number of K slices by predicted time, and records both and the time. A scope's number of K slices
+// must be one that the planner would consider: no other was ever run.
+void choose_modes(Candidate& x, const PlanKey& key, const DeviceSpec& device, const Scope& scope) {
   const KernelTraits& kernel = *x.kernel;
   const Config& config = *x.config;
-  const int64_t tiles = ceil_div(key.m, config.tile_m) * ceil_div(key.n, config.tile_n);
+  const int64_t tiles_m = ceil_div(key.m, config.tile_m), tiles_n = ceil_div(key.n, config.tile_n), tiles = tiles_m * tiles_n;
   double best = 0;
-  const auto try_slices = [&](int k_slices, double time) {
-    if (best == 0 || time < best) best = time, x.k_slices = k_slices;
+  bool any = false;
+  const auto try_modes = [&](int k_slices, Cluster cluster, double time) {
+    if (scope.k_slices && *scope.k_slices != k_slices) return;
+    if (!any || time < best) best = time, x.k_slices = k_slices, x.cluster = cluster;
+    any = true;
   };
-  const auto product = [&](const PlanKey& p, int k_slices) {
-    return kernel.estimate_us(kernel, config, x.math, p, k_slices, device);
+  const auto product = [&](const PlanKey& p, int k_slices, Cluster cluster) {
+    return kernel.estimate_us(kernel, config, x.math, p, k_slices, cluster, device);
   };
-  switch (kernel.split_k) {
-    case SplitK::none: try_slices(1, product(key, 1)); break;
-    case SplitK::cluster:
-      for (int slices = kLeastInCluster; slices <= kMostInCluster; ++slices)
-        if (slices == kLeastInCluster || tiles * slices <= kInClusters * device.gpu.num_sms)
-          try_slices(slices, product(key, slices));
-      break;
-    case SplitK::workspace: {
-      try_slices(1, product(key, 1));
-      if (tiles == 0 || tiles >= device.gpu.num_sms) break;
-      const PlanKey partials = partial_products(key);
-      const int64_t most = std::min<int64_t>({ceil_div(key.k, config.tile_k) / 4, 2 * device.gpu.num_sms / tiles, 64});
-      for (int slices = 2; slices <= most; ++slices)
-        try_slices(slices, product(partials, slices) + reduce_us(key, slices, device));
-      break;
+  const PlanKey partials = partial_products(key, x.partials_pitch(key.n));
+  const auto in_layers = [&](int k_slices, Cluster cluster) {
+    return product(partials, k_slices, cluster) + reduce_us(key, k_slices, device);
+  };
+  for (const Cluster& cluster : kernel.clusters) {
+    const bool filled = cluster.m <= std::max<int64_t>(tiles_m, 1) && cluster.n <= std::max<int64_t>(tiles_n, 1);
+    if (!(scope.cluster ? *scope.cluster == cluster : filled)) continue;
+    switch (kernel.split_k) {
+      case SplitK::none: try_modes(1, cluster, x.finish_apart ? in_layers(1, cluster) : product(key, 1, cluster)); break;
+      case SplitK::cluster:
+        for (int slices = kLeastInCluster; slices <= kMostInCluster; ++slices)
+          if (slices == kLeastInCluster || tiles * slices <= kInClusters * device.gpu.num_sms)
+            try_modes(slices, cluster, product(key, slices, cluster));
+        break;
+      case SplitK::workspace: {
+        try_modes(1, cluster, x.finish_apart ? in_layers(1, cluster) : product(key, 1, cluster));
+        if (tiles == 0 || tiles >= device.gpu.num_sms) break;
+        const int64_t most =
+            std::min<int64_t>({ceil_div(key.k, config.tile_k) / 4, 2 * device.gpu.num_sms / tiles, kMostSlices});
+        for (int slices = 2; slices <= most; ++slices) try_modes(slices, cluster, in_layers(slices, cluster));
+        break;
+      }
     }
   }
   x.microseconds = float(best);
+  if (!any && !x.reason) x.reason = "it does not split this problem's K into that many slices";
 }
 
 // `key` is exchanged already if the candidate exchanges operands.
 Candidate evaluate(const KernelTraits& kernel, const Config& config, Math math, bool exchanged, const PlanKey& key,
-                   const DeviceSpec& device) {
+                   const DeviceSpec& device, const Scope& scope) {
   Candidate x{&kernel, &config, math, exchanged};
   x.reason = unsupported_reason(kernel, config, math, key, device);
-  if (kernel.access == OperandAccess::aligned) {
-    x.repack_a = needs_repack(key.a, key.m, key.k);
+  if (repacks(kernel.access)) {
+    x.repack_a = needs_repack(key.a, key.m, key.k, x.repacks_along_k());
     x.repack_b = needs_repack(transpose(key.b), key.n, key.k);
   }
-  choose_k_slices(x, key, device);
+  x.finish_apart = kernel.result == ResultAccess::tma && !tma_reaches_c_and_d(key);
+  choose_modes(x, key, device, scope);
   if (x.repack_a) x.microseconds += float(repack_us(key.a, key.m, key.k, device));
   if (x.repack_b) x.microseconds += float(repack_us(key.b, key.n, key.k, device));
   return x;
@@ -65,20 +80,20 @@ bool multiplies(const KernelTraits& kernel, DType dtype) {
       std::begin(kMaths), std::end(kMaths), [&](Math math) { return operand_dtype(math) == dtype && kernel.maths.has(math); });
 }
 
-// Calls act(candidate) for every candidate in scope: each kernel, configuration, and math for the operands' dtype. A
-// configuration without such a math is one candidate, which reports the reason.
-template <typename F>
-void for_each_candidate(const PlanKey& key, const DeviceSpec& device, const Scope& scope, F&& act) {
+// Calls act(candidate) for every candidate in scope that `wanted`, a function of its kernel, accepts: each kernel, configuration,
+// and math for the operands' dtype. A configuration without such a math is one candidate, which reports the reason.
+template <typename W, typename F>
+void for_each_candidate(const PlanKey& key, const DeviceSpec& device, const Scope& scope, W&& wanted, F&& act) {
   // Kernels write rows of D faster than columns. If epilogues wrote columns as fast, both orders would be worth a try.
   const bool exchanged = order_of(key.d) == Order::col_major;
   const PlanKey p = exchanged ? exchange_operands(key) : key;
   for (const KernelTraits& kernel : kernels()) {
     const bool any = multiplies(kernel, p.a.dtype);
     for (const Config& config : kernel.configs) {
-      if (!scope.holds(kernel, config)) continue;
+      if (!scope.holds(kernel, config) || !wanted(kernel)) continue;
       for (Math math : kMaths) {
         if (operand_dtype(math) != p.a.dtype || (any && !kernel.maths.has(math))) continue;
-        act(evaluate(kernel, config, math, exchanged, p, device));
+        act(evaluate(kernel, config, math, exchanged, p, device, scope));
         if (!any) break;
       }
     }
@@ -91,33 +106,55 @@ Workspace workspace_of(const PlanKey& key, const Candidate& x) {
   const PlanKey p = x.exchanged ? exchange_operands(key) : key;
   const auto aligned = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
   Workspace w{};
-  w.b = x.repack_a ? aligned(repacked_bytes(p.a, p.m, p.k)) : 0;
+  w.b = x.repack_a ? aligned(repacked_bytes(p.a, p.m, p.k, x.repacks_along_k())) : 0;
   w.partials = w.b + (x.repack_b ? aligned(repacked_bytes(transpose(p.b), p.n, p.k)) : 0);
-  w.size = w.partials + (x.layers() > 1 ? x.layers() * p.m * p.n * 4 : 0);
+  w.size = w.partials + x.layers() * p.m * x.partials_pitch(p.n) * 4;
   return w;
 }
 
 std::optional<Scope> find_scope(const std::string& name) {
   if (name.empty()) return Scope{};
-  const size_t slash = name.find('/');
-  for (const KernelTraits& kernel : kernels()) {
-    if (name.compare(0, slash, kernel.name) != 0) continue;
-    if (slash == std::string::npos) return Scope{&kernel};
-    for (int i = 0; i < kernel.configs.count; ++i)
-      if (name.substr(slash + 1) == std::to_string(i)) return Scope{&kernel, &kernel.configs[i]};
+  std::vector<std::string> parts;
+  for (size_t from = 0, to; from <= name.size(); from = to + 1) {
+    to = std::min(name.find('/', from), name.size());
+    parts.push_back(name.substr(from, to - from));
   }
-  return std::nullopt;
+  size_t used = 0;
+  // Uses the next part if it is one of `count` spellings, and returns which; -1 if it is none of them.
+  const auto take = [&](int count, auto&& spelling) {
+    for (int i = 0; used < parts.size() && i < count; ++i)
+      if (parts[used] == spelling(i)) return ++used, i;
+    return -1;
+  };
+  const int index = take(kernels().count, [](int i) { return std::string(kernels()[i].name); });
+  if (index < 0) return std::nullopt;
+  const KernelTraits& kernel = kernels()[index];
+  Scope scope{&kernel};
+  const int config = take(kernel.configs.count, [](int i) { return std::to_string(i); });
+  if (config >= 0) {
+    scope.config = &kernel.configs[config];
+    const Span<const Cluster>& clusters = kernel.clusters;
+    const int cluster =
+        take(clusters.count, [&](int i) { return std::to_string(clusters[i].m) + "x" + std::to_string(clusters[i].n); });
+    if (cluster >= 0) scope.cluster = clusters[cluster];
+    const int slices =
+        take(kernel.split_k == SplitK::none ? 0 : kMostSlices, [](int i) { return "k" + std::to_string(i + 1); });
+    if (slices >= 0) scope.k_slices = slices + 1;
+  }
+  return used == parts.size() ? std::optional<Scope>(scope) : std::nullopt;
 }
 
 std::vector<Candidate> candidates(const PlanKey& key, const DeviceSpec& device, const Scope& scope) {
   std::vector<Candidate> all;
-  for_each_candidate(key, device, scope, [&](const Candidate& x) { all.push_back(x); });
+  const auto every = [](const KernelTraits&) { return true; };
+  for_each_candidate(key, device, scope, every, [&](const Candidate& x) { all.push_back(x); });
   return all;
 }
 
 Candidate plan(const PlanKey& key, const DeviceSpec& device, const Scope& scope) {
   Candidate best;
-  for_each_candidate(key, device, scope, [&](const Candidate& x) {
+  const auto may_pick = [&](const KernelTraits& kernel) { return scope.kernel || !kernel.by_name_only; };
+  for_each_candidate(key, device, scope, may_pick, [&](const Candidate& x) {
     if (!x.reason && (!best.kernel || x.microseconds < best.microseconds)) best = x;
   });
   return best;

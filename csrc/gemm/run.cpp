@@ -6,32 +6,33 @@ Status run(const GemmDesc& desc, const Candidate& candidate, const DeviceSpec& d
   const Workspace offsets = workspace_of(key_of(desc), candidate);
   GemmDesc p = candidate.exchanged ? exchange_operands(desc) : desc;
   char* const base = static_cast<char*>(workspace);
-  const auto repack = [&](MatrixView& x, int64_t outer, void* memory) {  // x is (outer, K)
-    MatrixView target = repacked(x, outer, p.k);
+  const auto repack = [&](MatrixView& x, int64_t outer, bool along_k, void* memory) {  // x is (outer, K)
+    MatrixView target = repacked(x, outer, p.k, along_k);
     target.data = memory;
     const Status status = launch_repack(x, target, outer, p.k, device, stream);
     x = target;
     return status;
   };
   if (candidate.repack_a) {
-    const Status status = repack(p.a, p.m, base + offsets.a);
+    const Status status = repack(p.a, p.m, candidate.repacks_along_k(), base + offsets.a);
     if (!status.ok()) return status;
   }
   if (candidate.repack_b) {
     MatrixView b = transpose(p.b);
-    const Status status = repack(b, p.n, base + offsets.b);
+    const Status status = repack(b, p.n, false, base + offsets.b);
     if (!status.ok()) return status;
     p.b = transpose(b);
   }
   const Launcher launch = candidate.kernel->code[candidate.index()].launch;
   const auto product = [&](const GemmDesc& of) {
-    return launch({of, *candidate.config, candidate.math, candidate.k_slices, device, stream});
+    return launch({of, *candidate.config, candidate.math, candidate.k_slices, candidate.cluster, device, stream});
   };
-  if (candidate.layers() == 1) return product(p);
+  if (candidate.layers() == 0) return product(p);
   void* const partials = base + offsets.partials;
-  const Status status = product(partial_products(p, partials));
+  const int64_t pitch = candidate.partials_pitch(p.n);
+  const Status status = product(partial_products(p, partials, pitch));
   if (!status.ok()) return status;
-  return launch_reduce(p, static_cast<const float*>(partials), candidate.k_slices, device, stream);
+  return launch_reduce(p, static_cast<const float*>(partials), pitch, candidate.k_slices, device, stream);
 }
 
 }  // namespace tc

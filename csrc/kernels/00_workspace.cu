@@ -131,11 +131,11 @@ __global__ __launch_bounds__(THREADS, 4) void make_k_contiguous(
   }
 }
 
-// D = activation(alpha * (sum of the K slices' partial products) + beta * C). `partials` is (k_slices, M, N). A thread finishes
-// W elements of a row at a time; W divides N.
+// D = activation(alpha * (sum of the K slices' partial products) + beta * C). `partials` is (k_slices, M, N) with
+// rows `pitch` elements apart. A thread finishes W elements of a row at a time; W divides N and `pitch`.
 template <typename T, int W>
 __global__ __launch_bounds__(THREADS) void reduce(const GemmDesc p, const VectorAccess access, const float* partials,
-                                                  const int k_slices) {
+                                                  const int64_t pitch, const int k_slices) {
   wait_on_dependencies();
   const int64_t vectors_n = p.n / W, vectors = p.m * vectors_n;
   for (int64_t v = blockIdx.x * int64_t(THREADS) + threadIdx.x; v < vectors; v += int64_t(gridDim.x) * THREADS) {
@@ -143,7 +143,7 @@ __global__ __launch_bounds__(THREADS) void reduce(const GemmDesc p, const Vector
     float sum[W] = {};
 #pragma unroll 8  // loads in flight: D is small and K has many slices, so the loads of one sum must overlap
     for (int s = 0; s < k_slices; ++s) {
-      const Vec<float, W> partial = *reinterpret_cast<const Vec<float, W>*>(partials + (s * p.m + i) * p.n + j);
+      const Vec<float, W> partial = *reinterpret_cast<const Vec<float, W>*>(partials + (s * p.m + i) * pitch + j);
 #pragma unroll
       for (int e = 0; e < W; ++e) sum[e] += partial.x[e];
     }
@@ -180,12 +180,13 @@ Status launch_make_k_contiguous(const MatrixView& x, const MatrixView& target, i
 }
 
 template <typename T>
-Status launch_reduce_of(const GemmDesc& p, const float* partials, int k_slices, const DeviceSpec& device, void* stream) {
+Status launch_reduce_of(const GemmDesc& p, const float* partials, int64_t pitch, int k_slices, const DeviceSpec& device,
+                        void* stream) {
   const auto reduce_by = [&](auto width) {
     constexpr int W = decltype(width)::value;
     const int64_t blocks = (p.m * p.n / W + THREADS - 1) / THREADS;
     return launch_grid<reduce<T, W>, true>({std::min(blocks, int64_t(device.gpu.num_sms) * 8), THREADS}, device, stream, p,
-                                           vector_access_of(p), partials, k_slices);
+                                           vector_access_of(p), partials, pitch, k_slices);
   };
   return p.n % 4 == 0 ? reduce_by(std::integral_constant<int, 4>()) : reduce_by(std::integral_constant<int, 1>());
 }
@@ -199,11 +200,12 @@ Status launch_repack(const MatrixView& x, const MatrixView& target, int64_t oute
                          : launch_make_k_contiguous<uint16_t>(x, target, outer, k, device, stream);
 }
 
-Status launch_reduce(const GemmDesc& p, const float* partials, int k_slices, const DeviceSpec& device, void* stream) {
+Status launch_reduce(const GemmDesc& p, const float* partials, int64_t pitch, int k_slices, const DeviceSpec& device,
+                     void* stream) {
   switch (p.a.dtype) {
-    case DType::f16: return launch_reduce_of<__half>(p, partials, k_slices, device, stream);
-    case DType::bf16: return launch_reduce_of<__nv_bfloat16>(p, partials, k_slices, device, stream);
-    case DType::f32: return launch_reduce_of<float>(p, partials, k_slices, device, stream);
+    case DType::f16: return launch_reduce_of<__half>(p, partials, pitch, k_slices, device, stream);
+    case DType::bf16: return launch_reduce_of<__nv_bfloat16>(p, partials, pitch, k_slices, device, stream);
+    case DType::f32: return launch_reduce_of<float>(p, partials, pitch, k_slices, device, stream);
   }
   __builtin_unreachable();
 }

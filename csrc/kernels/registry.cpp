@@ -11,6 +11,8 @@
 #include "07_wgmma_tma.h"
 #include "08_mma_skinny.h"
 #include "09_wgmma_cluster.h"
+#include "10_mma_guarded.h"
+#include "11_wgmma_multicast.h"
 
 namespace tc {
 namespace {
@@ -20,7 +22,9 @@ constexpr int kAnySm = 999;
 
 template <auto& CONFIGS>
 KernelTraits rung(const char* name, const char* idea, Unit unit, MathSet maths, OperandAccess access,
-                  SplitK split_k = SplitK::none, decltype(KernelTraits::estimate_us) estimate_us = estimate_tiles) {
+                  SplitK split_k = SplitK::none, decltype(KernelTraits::estimate_us) estimate_us = estimate_tiles,
+                  Span<const Cluster> clusters = kSingleBlock, ResultAccess result = ResultAccess::any,
+                  bool by_name_only = false) {
   const bool hopper = unit == Unit::wgmma;
   return {name,
           idea,
@@ -29,7 +33,10 @@ KernelTraits rung(const char* name, const char* idea, Unit unit, MathSet maths, 
           unit,
           maths,
           access,
+          result,
           split_k,
+          clusters,
+          by_name_only,
           CONFIGS,
           kCode<CONFIGS>,
           hopper ? needs_32_bit_coordinates : no_further_demands,
@@ -60,6 +67,13 @@ Span<const KernelTraits> kernels() {
       rung<kWgmmaCluster>(
           "wgmma_cluster", "for a few tiles: a cluster's blocks share K and add through distributed shared memory", Unit::wgmma,
           WgmmaClusterMaths::set, OperandAccess::aligned, SplitK::cluster, estimate_cluster),
+      rung<kMmaGuarded>("mma_guarded", "for rows that begin anywhere: copies as wide as their alignment allows, no repack",
+                        Unit::mma_sync, MmaGuardedMaths::set, OperandAccess::contiguous, SplitK::workspace, estimate_guarded,
+                        kSingleBlock, ResultAccess::any, true),
+      rung<kWgmmaMulticast>(
+          "wgmma_multicast", "tiles in steps of 8 rows: D^T on wgmma; the blocks of a cluster share operands by multicast",
+          Unit::wgmma, WgmmaMulticastMaths::set, OperandAccess::aligned_a_along_k, SplitK::workspace, estimate_multicast,
+          kMulticastClusters, ResultAccess::tma, true),
   };
   return ladder;
 }

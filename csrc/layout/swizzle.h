@@ -24,8 +24,9 @@ constexpr int kChunk = 16;
 // XOR swizzle without padding. Chunk `chunk` of row `row` lies at the returned chunk of the same row. A row has `chunks`
 // chunks, a power of two. Eight rows of 128 bytes fill the 32 banks eight times, and the XOR puts the same chunk of eight
 // consecutive rows into eight different bank groups. Shorter rows share 128 bytes, so their row number is shifted.
+TC_HOST_DEVICE constexpr int swizzle_shift(int chunks) { return chunks >= 8 ? 0 : chunks == 4 ? 1 : chunks == 2 ? 2 : 3; }
 TC_HOST_DEVICE constexpr int swizzled_chunk(int row, int chunk, int chunks) {
-  return chunks >= 8 ? chunk ^ (row & 7) : chunks == 4 ? chunk ^ (row >> 1 & 3) : chunks == 2 ? chunk ^ (row >> 2 & 1) : chunk;
+  return chunk ^ (row >> swizzle_shift(chunks) & 7 >> swizzle_shift(chunks));
 }
 
 // Where element (row, col) lies, in elements of `bytes` bytes. A row has `extent` elements.

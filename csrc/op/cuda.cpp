@@ -7,6 +7,7 @@
 
 #include <mutex>
 
+#include "../gemm/plans.h"
 #include "../gemm/run.h"
 #include "device_spec.h"
 #include "tensor.h"
@@ -35,7 +36,14 @@ const DeviceSpec& device_spec(int device) {
   return specs[device];
 }
 
-Candidate choose(const PlanKey& key, const DeviceSpec& device, const std::string& name) {
+[[noreturn]] void fail_without_kernel(const PlanKey& key, const DeviceSpec& device, const Scope& scope) {
+  std::string reasons;
+  for (const Candidate& x : candidates(key, device, scope)) reasons += std::string("; ") + x.kernel->name + ": " + x.reason;
+  const std::string capability = std::to_string(device.gpu.sm / 10) + "." + std::to_string(device.gpu.sm % 10);
+  fail(message::no_kernel, {capability, reasons});
+}
+
+Candidate plan_by_name(const PlanKey& key, const DeviceSpec& device, const std::string& name) {
   const std::optional<Scope> scope = find_scope(name);
   if (!scope) {
     std::string names;
@@ -43,29 +51,8 @@ Candidate choose(const PlanKey& key, const DeviceSpec& device, const std::string
     fail(message::kernel_unknown, {name, names});
   }
   const Candidate best = plan(key, device, *scope);
-  if (best.kernel) return best;
-  std::string reasons;
-  for (const Candidate& x : candidates(key, device, *scope)) reasons += std::string("; ") + x.kernel->name + ": " + x.reason;
-  const std::string capability = std::to_string(device.gpu.sm / 10) + "." + std::to_string(device.gpu.sm % 10);
-  fail(message::no_kernel, {capability, reasons});
-}
-
-// The plans of this thread's last problems: planning takes microseconds, and a model asks for the same few problems again and
-// again.
-const Candidate& plan_of(const PlanKey& key, const DeviceSpec& device) {
-  struct Entry {
-    PlanKey key;
-    int device;
-    Candidate plan;
-  };
-  constexpr int kBits = 6;
-  thread_local Entry cache[1 << kBits];
-  constexpr uint64_t kSpread = 0x9e3779b97f4a7c15;  // 2^64 over the golden ratio: it spreads sizes that are multiples of 64
-  const uint64_t hash = ((uint64_t(key.m) * kSpread + uint64_t(key.n)) * kSpread + uint64_t(key.k)) * kSpread;
-  Entry& entry = cache[hash >> (64 - kBits)];
-  if (!entry.plan.kernel || entry.device != device.ordinal || !(entry.key == key))
-    entry = {key, device.ordinal, choose(key, device, {})};
-  return entry.plan;
+  if (!best.kernel) fail_without_kernel(key, device, *scope);
+  return best;
 }
 
 }  // namespace
@@ -75,7 +62,8 @@ void run_cuda(const GemmDesc& given, int32_t device_index, const std::string& ke
   const DeviceSpec& device = device_spec(device_index);
   const GemmDesc desc = canonical(given);
   const PlanKey key = key_of(desc);
-  const Candidate candidate = kernel.empty() ? plan_of(key, device) : choose(key, device, kernel);
+  const Candidate candidate = kernel.empty() ? cached_plan(key, device) : plan_by_name(key, device, kernel);
+  if (!candidate.kernel) fail_without_kernel(key, device, {});
   void* stream = nullptr;
   check(aoti_torch_get_current_cuda_stream(device_index, &stream) == TORCH_SUCCESS, message::no_stream, device_index);
   const Workspace workspace = workspace_of(key, candidate);

@@ -73,7 +73,8 @@ Status measure_device_spec(int ordinal, DeviceSpec& spec) {
   const double ghz = attribute(cudaDevAttrClockRate, ordinal) * 1e-6, measured = measured_gb_per_s();
   spec = {ordinal, int64_t(properties.sharedMemPerBlockOptin),
           derived_gpu(10 * properties.major + properties.minor, properties.multiProcessorCount, ghz,
-                      measured > 0 ? measured : gb_per_s_by_clock(ordinal))};
+                      measured > 0 ? measured : gb_per_s_by_clock(ordinal)),
+          properties.name};
   return {};
 }
 
@@ -83,7 +84,7 @@ Status read_device_spec(int ordinal, DeviceSpec& spec) {
   if (!status.ok()) return status;
   const KnownGpu* known = find_gpu(properties.name, 10 * properties.major + properties.minor, properties.multiProcessorCount);
   if (!known) return measure_device_spec(ordinal, spec);
-  spec = {ordinal, int64_t(properties.sharedMemPerBlockOptin), *known};
+  spec = {ordinal, int64_t(properties.sharedMemPerBlockOptin), *known, properties.name};
   return {};
 }
 

@@ -3,7 +3,7 @@
 #include <pybind11/stl.h>
 
 #include "../gemm/overlap.h"
-#include "../gemm/planner.h"
+#include "../gemm/plans.h"
 #include "../layout/swizzle.h"
 #include "messages.h"
 #ifdef TC_WITH_CUDA
@@ -38,13 +38,15 @@ py::dict describe(const KernelTraits& kernel, int i) {
     if (arch) compiled_for.append(arch);
   return py::dict(
       "tile_m"_a = c.tile_m, "tile_n"_a = c.tile_n, "tile_k"_a = c.tile_k, "stages"_a = c.stages, "threads"_a = c.threads,
-      "smem_bytes"_a = c.smem_bytes, "blocks_per_sm"_a = c.blocks_per_sm, "archs"_a = archs, "compiled_for"_a = compiled_for);
+      "smem_bytes"_a = c.smem_bytes, "blocks_per_sm"_a = c.blocks_per_sm, "warp_slices"_a = c.warp_slices, "boxes"_a = c.boxes,
+      "pingpong"_a = c.pingpong, "archs"_a = archs, "compiled_for"_a = compiled_for);
 }
 
 py::list list_kernels() {
   py::list result;
   for (const KernelTraits& kernel : kernels()) {
-    py::list maths, configs;
+    py::list maths, configs, clusters;
+    for (const Cluster& x : kernel.clusters) clusters.append(py::make_tuple(x.m, x.n));
     for (Math math : kMaths)
       if (kernel.maths.has(math)) maths.append(name_of(math));
     bool compiled = false;
@@ -55,7 +57,8 @@ py::list list_kernels() {
     result.append(py::dict(
         "name"_a = kernel.name, "idea"_a = kernel.idea, "min_sm"_a = kernel.min_sm, "unit"_a = name_of(kernel.unit),
         "maths"_a = maths, "contiguous_operands"_a = kernel.access == OperandAccess::contiguous,
-        "split_k"_a = kernel.split_k != SplitK::none, "configs"_a = configs, "compiled"_a = compiled));
+        "split_k"_a = kernel.split_k != SplitK::none, "clusters"_a = clusters, "by_name_only"_a = kernel.by_name_only,
+        "configs"_a = configs, "compiled"_a = compiled));
   }
   return result;
 }
@@ -72,26 +75,87 @@ py::dict gpu_peaks(const std::string& name, int sm, int num_sms) {
   return describe(known ? *known : derived_gpu(sm, num_sms, 1.7, 20.0 * num_sms));
 }
 
-// Every candidate: the planner's pick first, then in ladder order.
-py::list list_candidates(int64_t m, int64_t n, int64_t k, const MatrixTuple& a, const MatrixTuple& b, const MatrixTuple& c,
-                         const MatrixTuple& d, float alpha, float beta, bool tf32, int sm, int num_sms, int64_t smem_per_block,
-                         double fp32_tflops, double mma_sync_tflops, double wgmma_tflops, double dram_gb_per_s) {
-  const GemmDesc desc{
-      1, m, n, k, matrix(a), matrix(b), matrix(c), matrix(d), tf32 ? Precision::tf32 : Precision::ieee, {alpha, beta, {}}};
-  const PlanKey key = key_of(canonical(desc));
-  const DeviceSpec device{0, smem_per_block, {"", sm, num_sms, fp32_tflops, mma_sync_tflops, wgmma_tflops, dram_gb_per_s}};
-  const Candidate pick = plan(key, device);
+std::string problem_text(int64_t m, int64_t n, int64_t k, const MatrixTuple& a, const MatrixTuple& b, const MatrixTuple& c,
+                         const MatrixTuple& d, float alpha, float beta, const std::string& activation, bool tf32) {
+  const Activation* found = find_activation(activation);
+  if (!found) throw py::value_error("activation must be one of _C.activations, but got " + activation);
+  const Precision precision = tf32 ? Precision::tf32 : Precision::ieee;
+  const GemmDesc desc{1, m, n, k, matrix(a), matrix(b), matrix(c), matrix(d), precision, {alpha, beta, *found}};
+  return text_of(key_of(canonical(desc)));
+}
+
+PlanKey key_named(const std::string& text) {
+  const std::optional<PlanKey> key = parse_plan_key(text);
+  if (!key) throw py::value_error("a problem must be written as torch_addmm_tc.log_problems writes it, but got '" + text + "'");
+  return *key;
+}
+
+// The parts of a problem's text: {"m": ..., "a": (dtype, row stride, column stride, alignment), ...}.
+py::dict describe_problem(const std::string& text) {
+  const PlanKey p = key_named(text);
+  const auto of = [](const MatrixKey& x) { return py::make_tuple(name_of(x.dtype), x.row, x.col, x.alignment); };
+  return py::dict("m"_a = p.m, "n"_a = p.n, "k"_a = p.k, "a"_a = of(p.a), "b"_a = of(p.b), "c"_a = of(p.c), "d"_a = of(p.d),
+                  "precision"_a = name_of(p.precision), "activation"_a = name_of(p.activation));
+}
+
+// A GPU by Gpu.facts of tools/planning.py. Its ordinal is none of a CUDA device's, so that the cache tells them apart.
+DeviceSpec described(const py::dict& gpu) {
+  const auto peak = [&](const char* name) { return gpu[name].cast<double>(); };
+  return {-1,
+          gpu["smem_per_block"].cast<int64_t>(),
+          {"", gpu["sm"].cast<int>(), gpu["num_sms"].cast<int>(), peak("fp32_tflops"), peak("mma_sync_tflops"),
+           peak("wgmma_tflops"), peak("dram_gb_per_s")},
+          gpu["name"].cast<std::string>()};
+}
+
+// Every candidate: the plan first, then in ladder order. A table's plan whose modes are not the planner's is one more candidate.
+py::list list_candidates(const std::string& problem, const py::dict& gpu) {
+  const PlanKey key = key_named(problem);
+  const DeviceSpec device = described(gpu);
+  const Candidate pick = table_or_plan(key, device);
   py::list result;
-  for (const Candidate& x : candidates(key, device)) {
-    py::dict entry(
+  const auto append = [&](const Candidate& x) {
+    const bool forced = x.from_table && plan(key, device, {x.kernel, x.config, x.cluster}).k_slices != x.k_slices;
+    result.append(py::dict(
         "kernel"_a = x.kernel->name, "index"_a = x.index(), "config"_a = describe(*x.kernel, x.index()),
         "math"_a = name_of(x.math), "exchanged"_a = x.exchanged, "microseconds"_a = x.microseconds, "k_slices"_a = x.k_slices,
+        "k_slices_forced"_a = forced,
+        "cluster"_a = x.kernel->clusters.count > 1 ? py::object(py::make_tuple(x.cluster.m, x.cluster.n)) : py::none(),
         "repack_a"_a = x.repack_a, "repack_b"_a = x.repack_b, "workspace_bytes"_a = workspace_of(key, x).size,
-        "reason"_a = x.reason ? py::object(py::str(x.reason)) : py::object(py::none()));
-    if (x.config == pick.config && x.math == pick.math) result.insert(0, entry);
-    else result.append(entry);
-  }
+        "by_name_only"_a = x.kernel->by_name_only, "from_table"_a = x.from_table,
+        "reason"_a = x.reason ? py::object(py::str(x.reason)) : py::object(py::none())));
+  };
+  if (pick.kernel) append(pick);
+  for (const Candidate& x : candidates(key, device))
+    if (x.config != pick.config || x.math != pick.math || x.k_slices != pick.k_slices || !(x.cluster == pick.cluster))
+      append(x);
   return result;
+}
+
+// The "NAME/INDEX" and the K slices that a name runs; for "" the plan of this thread's cache, where described GPUs are one.
+py::tuple planned(const std::string& problem, const py::dict& gpu, const std::string& name) {
+  const PlanKey key = key_named(problem);
+  const DeviceSpec device = described(gpu);
+  const std::optional<Scope> scope = find_scope(name);
+  if (!scope) throw py::value_error("there is no kernel '" + name + "'");
+  Candidate x;
+  {
+    const py::gil_scoped_release release;
+    x = name.empty() ? cached_plan(key, device) : plan(key, device, *scope);
+  }
+  if (!x.kernel) return py::make_tuple(py::none(), 0);
+  return py::make_tuple(std::string(x.kernel->name) + "/" + std::to_string(x.index()), x.k_slices);
+}
+
+void load_plans(const std::string& gpu, int sm, int num_sms, const std::map<std::string, std::string>& plans) {
+  auto table = std::make_shared<PlanTable>(PlanTable{gpu, sm, num_sms, {}});
+  for (const auto& [problem, name] : plans) {
+    const std::optional<Scope> scope = find_scope(name);
+    if (!scope || !scope->config)
+      throw py::value_error("there is no plan '" + name + "'; a plan is 'NAME/INDEX[/MxN][/kS]' of torch_addmm_tc.kernels()");
+    table->plans.emplace(key_named(problem), *scope);
+  }
+  set_plan_table(table);
 }
 
 }  // namespace
@@ -110,10 +174,14 @@ PYBIND11_MODULE(_C, module) {
 #undef TC_ADD_MESSAGE
   module.attr("messages") = messages;
   module.def("gpu_peaks", &gpu_peaks, py::arg("name"), py::arg("sm"), py::arg("num_sms"));
-  module.def("candidates", &list_candidates, py::kw_only(), py::arg("m"), py::arg("n"), py::arg("k"), py::arg("a"),
-             py::arg("b"), py::arg("c"), py::arg("d"), py::arg("alpha"), py::arg("beta"), py::arg("tf32"), py::arg("sm"),
-             py::arg("num_sms"), py::arg("smem_per_block"), py::arg("fp32_tflops"), py::arg("mma_sync_tflops"),
-             py::arg("wgmma_tflops"), py::arg("dram_gb_per_s"));
+  module.def("problem", &problem_text, py::kw_only(), py::arg("m"), py::arg("n"), py::arg("k"), py::arg("a"), py::arg("b"),
+             py::arg("c"), py::arg("d"), py::arg("alpha"), py::arg("beta"), py::arg("activation"), py::arg("tf32"));
+  module.def("describe_problem", &describe_problem, py::arg("problem"));
+  module.def("candidates", &list_candidates, py::arg("problem"), py::arg("gpu"));
+  module.def("planned", &planned, py::arg("problem"), py::arg("gpu"), py::arg("name"));
+  module.def("load_plans", &load_plans, py::arg("gpu"), py::arg("sm"), py::arg("num_sms"), py::arg("plans"));
+  module.def("unload_plans", [] { set_plan_table(nullptr); });
+  module.def("log_problems", &log_problems, py::arg("path"));
   module.def("overlap", [](const MatrixTuple& x, int64_t x_rows, int64_t x_cols, const MatrixTuple& y, int64_t y_rows,
                            int64_t y_cols) { return overlap(matrix(x), x_rows, x_cols, matrix(y), y_rows, y_cols); });
   module.def("overlaps_itself",

@@ -18,7 +18,24 @@ __device__ __forceinline__ int cluster_rank() {
 
 // All threads of the cluster call both. cluster_wait returns once all have arrived, and what they wrote before is then visible.
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+// Without an order for what the thread wrote before. mbarriers that were initialised need fence_mbarrier_init first.
+__device__ __forceinline__ void cluster_arrive_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
+// The address of `smem` in block `rank`.
+__device__ __forceinline__ uint32_t address_in_block(uint32_t smem, int rank) {
+  uint32_t there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(smem), "r"(rank));
+  return there;
+}
+
+// Arrives at an mbarrier of any block of the cluster. `barrier` is what address_in_block returned. The default scope is the
+// right one: .release.cluster would compile to a MEMBAR.ALL.GPU, which costs half the speed.
+__device__ __forceinline__ void mbarrier_arrive_in_block(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
 
 // Loads 16 bytes from the shared memory of block `rank`. `smem` is the address of the same data in this block.
 __device__ __forceinline__ float4 load_from_cluster(uint32_t smem, int rank) {

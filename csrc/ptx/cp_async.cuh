@@ -15,8 +15,22 @@ __device__ __forceinline__ void cp_async_16(uint32_t smem_dst, const void* gmem_
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem_dst), "l"(gmem_src), "r"(exists ? 16 : 0) : "memory");
 }
 
+// cp_async_16 for copies of 4, 8 or 16 bytes. Both addresses are multiples of BYTES. Only 16 bytes can bypass L1.
+template <int BYTES>
+__device__ __forceinline__ void cp_async(uint32_t smem_dst, const void* gmem_src, bool exists) {
+  if constexpr (BYTES == 16) cp_async_16(smem_dst, gmem_src, exists);
+  else
+    asm volatile(
+        "cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(smem_dst), "l"(gmem_src), "n"(BYTES), "r"(exists ? BYTES : 0)
+        : "memory");
+}
+
 __device__ __forceinline__ void st_shared_16(uint32_t smem_dst, uint4 x) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(smem_dst), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+}
+
+__device__ __forceinline__ void st_shared_2(uint32_t smem_dst, uint16_t x) {
+  asm volatile("st.shared.b16 [%0], %1;" ::"r"(smem_dst), "h"(x) : "memory");
 }
 
 // Copies 16 bytes if `wanted`. Otherwise shared memory keeps what it holds.

@@ -11,6 +11,9 @@ __device__ __forceinline__ void mbarrier_init(uint32_t barrier, int count) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
 }
 
+// Makes this thread's initialisations visible to the cluster and to TMA.
+__device__ __forceinline__ void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
 // Releases this thread's earlier reads and writes to the threads that wait for the phase.
 __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
   asm volatile("{\n .reg .b64 state;\n mbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(barrier) : "memory");

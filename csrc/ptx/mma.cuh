@@ -27,6 +27,22 @@ __device__ __forceinline__ void stmatrix_x4(uint32_t smem, const uint32_t (&r)[4
                "r"(r[3]));
 }
 
+// ldmatrix and stmatrix of COUNT transposed matrices, 2 or 4. Lane i < 8 * COUNT gives an address.
+template <int COUNT>
+__device__ __forceinline__ void ldmatrix_trans(uint32_t (&r)[COUNT], uint32_t smem) {
+  static_assert(COUNT == 2 || COUNT == 4);
+  if constexpr (COUNT == 4) ldmatrix_x4_trans(r, smem);
+  else asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(r[0]), "=r"(r[1]) : "r"(smem));
+}
+template <int COUNT>
+__device__ __forceinline__ void stmatrix_trans(uint32_t smem, const uint32_t (&r)[COUNT]) {
+  static_assert(COUNT == 2 || COUNT == 4);
+  if constexpr (COUNT == 4)
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(r[0]), "r"(r[1]),
+                 "r"(r[2]), "r"(r[3]));
+  else asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(smem), "r"(r[0]), "r"(r[1]));
+}
+
 // D (16, 8) += A (16, K) B (K, 8) in fp32. K is 32 bytes deep: 16 elements of a 16-bit type or 8 TF32 values. T is the
 // operands' type. The asm is not volatile: it touches registers only, and the compiler should place it among the loads.
 template <typename T>

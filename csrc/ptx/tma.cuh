@@ -22,6 +22,17 @@ __device__ __forceinline__ void tma_load(uint32_t smem, const CUtensorMap& map, 
       : "memory");
 }
 
+// The same to the shared memory of several blocks of the cluster: bit i of `blocks` is block i. Data and barrier lie at the same
+// addresses in each, and each block's barrier counts the bytes that the block receives.
+__device__ __forceinline__ void tma_load_multicast(uint32_t smem, const CUtensorMap& map, uint32_t barrier, int x, int y,
+                                                   uint16_t blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(smem),
+      "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(0), "h"(blocks)
+      : "memory");
+}
+
 // Copies a box to global memory, except the elements outside the matrix. The copy joins this thread's next bulk group.
 __device__ __forceinline__ void tma_store(const CUtensorMap& map, uint32_t smem, int x, int y, int z) {
   asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(&map), "r"(smem),

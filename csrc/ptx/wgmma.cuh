@@ -42,25 +42,30 @@ __device__ __forceinline__ uint64_t tile_descriptor(uint32_t smem, uint32_t bloc
 template <bool K_CONTIGUOUS>
 constexpr uint64_t kNextK = (K_CONTIGUOUS ? 32 : 16 * 128) >> 4;
 
-// The accumulators as asm operands (TC_F), and their numbers in the instruction's text (TC_R).
-#define TC_F8(i) \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
-#define TC_F32(i) TC_F8(i), TC_F8(i + 8), TC_F8(i + 16), TC_F8(i + 24)
-#define TC_R32                                                           \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
-  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define TC_R64                                                                       \
-  TC_R32                                                                             \
-  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
-  ", %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define TC_R96                                                                       \
-  TC_R64                                                                             \
-  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79" \
-  ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define TC_R128                                                                                  \
-  TC_R96                                                                                         \
-  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111" \
-  ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+// The accumulators as asm operands (TC_FN for N of them), and their numbers in the instruction's text (TC_RN).
+#define TC_F4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define TC_F8(i) TC_F4(i), TC_F4(i + 4)
+#define TC_F16(i) TC_F8(i), TC_F8(i + 8)
+#define TC_F32(i) TC_F16(i), TC_F16(i + 16)
+#define TC_R4 "%0, %1, %2, %3"
+#define TC_R8 TC_R4 ", %4, %5, %6, %7"
+#define TC_R12 TC_R8 ", %8, %9, %10, %11"
+#define TC_R16 TC_R12 ", %12, %13, %14, %15"
+#define TC_R20 TC_R16 ", %16, %17, %18, %19"
+#define TC_R24 TC_R20 ", %20, %21, %22, %23"
+#define TC_R28 TC_R24 ", %24, %25, %26, %27"
+#define TC_R32 TC_R28 ", %28, %29, %30, %31"
+#define TC_R40 TC_R32 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define TC_R48 TC_R40 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define TC_R56 TC_R48 ", %48, %49, %50, %51, %52, %53, %54, %55"
+#define TC_R64 TC_R56 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define TC_R72 TC_R64 ", %64, %65, %66, %67, %68, %69, %70, %71"
+#define TC_R80 TC_R72 ", %72, %73, %74, %75, %76, %77, %78, %79"
+#define TC_R88 TC_R80 ", %80, %81, %82, %83, %84, %85, %86, %87"
+#define TC_R96 TC_R88 ", %88, %89, %90, %91, %92, %93, %94, %95"
+#define TC_R104 TC_R96 ", %96, %97, %98, %99, %100, %101, %102, %103"
+#define TC_R112 TC_R104 ", %104, %105, %106, %107, %108, %109, %110, %111"
+#define TC_R128 TC_R112 ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 // A, B, P, TA and TB are the numbers of the asm operands that follow the accumulators.
 #define TC_WGMMA_TEXT(SHAPE, TYPES, REGS, A, B, P, FLAGS)                                                                  \
   "{\n .reg .pred p;\n setp.ne.b32 p, %" #P ", 0;\n wgmma.mma_async.sync.aligned." SHAPE ".f32." TYPES " {" REGS "}, %" #A \
@@ -85,18 +90,51 @@ constexpr uint64_t kNextK = (K_CONTIGUOUS ? 32 : 16 * 128) >> 4;
 template <typename T, int N, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __device__ __forceinline__ void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {
   static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, Tf32>);
+  static_assert(N % 8 == 0 && N <= 256 && (N <= 64 || N % 16 == 0) && N != 240, "add a line to the table below");
   static_assert(sizeof(T) == 2 || (A_K_CONTIGUOUS && B_K_CONTIGUOUS));
+  TC_WGMMA(8, TC_R4, 4, 5, 6, 7, 8, TC_F4(0));
+  TC_WGMMA(16, TC_R8, 8, 9, 10, 11, 12, TC_F8(0));
+  TC_WGMMA(24, TC_R12, 12, 13, 14, 15, 16, TC_F8(0), TC_F4(8));
+  TC_WGMMA(32, TC_R16, 16, 17, 18, 19, 20, TC_F16(0));
+  TC_WGMMA(40, TC_R20, 20, 21, 22, 23, 24, TC_F16(0), TC_F4(16));
+  TC_WGMMA(48, TC_R24, 24, 25, 26, 27, 28, TC_F16(0), TC_F8(16));
+  TC_WGMMA(56, TC_R28, 28, 29, 30, 31, 32, TC_F16(0), TC_F8(16), TC_F4(24));
   TC_WGMMA(64, TC_R32, 32, 33, 34, 35, 36, TC_F32(0));
+  TC_WGMMA(80, TC_R40, 40, 41, 42, 43, 44, TC_F32(0), TC_F8(32));
+  TC_WGMMA(96, TC_R48, 48, 49, 50, 51, 52, TC_F32(0), TC_F16(32));
+  TC_WGMMA(112, TC_R56, 56, 57, 58, 59, 60, TC_F32(0), TC_F16(32), TC_F8(48));
   TC_WGMMA(128, TC_R64, 64, 65, 66, 67, 68, TC_F32(0), TC_F32(32));
+  TC_WGMMA(144, TC_R72, 72, 73, 74, 75, 76, TC_F32(0), TC_F32(32), TC_F8(64));
+  TC_WGMMA(160, TC_R80, 80, 81, 82, 83, 84, TC_F32(0), TC_F32(32), TC_F16(64));
+  TC_WGMMA(176, TC_R88, 88, 89, 90, 91, 92, TC_F32(0), TC_F32(32), TC_F16(64), TC_F8(80));
   TC_WGMMA(192, TC_R96, 96, 97, 98, 99, 100, TC_F32(0), TC_F32(32), TC_F32(64));
+  TC_WGMMA(208, TC_R104, 104, 105, 106, 107, 108, TC_F32(0), TC_F32(32), TC_F32(64), TC_F8(96));
+  TC_WGMMA(224, TC_R112, 112, 113, 114, 115, 116, TC_F32(0), TC_F32(32), TC_F32(64), TC_F16(96));
   TC_WGMMA(256, TC_R128, 128, 129, 130, 131, 132, TC_F32(0), TC_F32(32), TC_F32(64), TC_F32(96));
 }
 
+#undef TC_F4
 #undef TC_F8
+#undef TC_F16
 #undef TC_F32
+#undef TC_R4
+#undef TC_R8
+#undef TC_R12
+#undef TC_R16
+#undef TC_R20
+#undef TC_R24
+#undef TC_R28
 #undef TC_R32
+#undef TC_R40
+#undef TC_R48
+#undef TC_R56
 #undef TC_R64
+#undef TC_R72
+#undef TC_R80
+#undef TC_R88
 #undef TC_R96
+#undef TC_R104
+#undef TC_R112
 #undef TC_R128
 #undef TC_WGMMA_TEXT
 #undef TC_WGMMA

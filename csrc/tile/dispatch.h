@@ -50,12 +50,16 @@ Status with_math(Maths<MATHS...>, Math math, F&& act) {
   return status;
 }
 
+// Calls act(b), which tells at compile time whether B is contiguous along K.
+template <typename F>
+Status with_b_layout(const GemmDesc& p, F&& act) {
+  return order_of(p.b) == Order::col_major ? act(std::true_type()) : act(std::false_type());
+}
+
 // Calls act(a, b), which tell at compile time whether A and B are contiguous along K.
 template <typename F>
 Status with_layouts(const GemmDesc& p, F&& act) {
-  const auto with_b = [&](auto a_k) {
-    return order_of(p.b) == Order::col_major ? act(a_k, std::true_type()) : act(a_k, std::false_type());
-  };
+  const auto with_b = [&](auto a_k) { return with_b_layout(p, [&](auto b_k) { return act(a_k, b_k); }); };
   return order_of(p.a) == Order::row_major ? with_b(std::true_type()) : with_b(std::false_type());
 }
 

@@ -89,6 +89,46 @@ Status launch(const Launch& call, const Args&... args) {
       {std::min(work, resident), config.threads, config.smem_bytes}, call.device, call.stream, args...);
 }
 
+// How many clusters of `blocks` blocks a GPU holds at once. The answer depends on how the GPU's SMs are grouped, so that the
+// driver is asked, once for each kernel, size and device.
+template <auto Kernel>
+Status resident_clusters(int64_t& resident, const Config& config, int blocks, int device) {
+  constexpr int kSizes = 4, kDevices = 64;  // clusters of 1, 2, 4 and 8 blocks
+  static std::atomic<int> known[kDevices][kSizes];
+  const int size = blocks == 8 ? 3 : blocks / 2;
+  if (device < kDevices && (resident = known[device][size].load(std::memory_order_relaxed)) > 0) return {};
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {unsigned(blocks), 1, 1};
+  cudaLaunchConfig_t query = {};
+  query.gridDim = dim3(unsigned(blocks));
+  query.blockDim = dim3(unsigned(config.threads));
+  query.dynamicSmemBytes = size_t(config.smem_bytes);
+  query.attrs = &attribute;
+  query.numAttrs = 1;
+  int count = 0;
+  const cudaError_t error = cudaOccupancyMaxActiveClusters(&count, reinterpret_cast<const void*>(Kernel), &query);
+  resident = std::max(1, count);
+  if (error == cudaSuccess && device < kDevices) known[device][size].store(int(resident), std::memory_order_relaxed);
+  return status_of(error, "cudaOccupancyMaxActiveClusters");
+}
+
+// Launches a persistent grid of clusters: as many as the GPU holds at once, or one per cluster tile if those are fewer.
+template <auto Kernel, bool USES_PDL, typename... Args>
+Status launch_multicast(const Launch& call, int64_t work, const Args&... args) {
+  const Config& config = call.config;
+  const int blocks = call.cluster.blocks();
+  const Status smem = allow_smem<Kernel>(config.smem_bytes, call.device.ordinal);
+  if (!smem.ok()) return smem;
+  int64_t resident = int64_t(call.device.gpu.num_sms) * config.blocks_per_sm;
+  if (blocks > 1) {
+    const Status status = resident_clusters<Kernel>(resident, config, blocks, call.device.ordinal);
+    if (!status.ok()) return status;
+  }
+  return launch_grid<Kernel, USES_PDL>(
+      {std::min(work, resident) * blocks, config.threads, config.smem_bytes, blocks}, call.device, call.stream, args...);
+}
+
 // Launches clusters of k_slices blocks. Each block has one tile.
 template <auto Kernel, bool USES_PDL, typename... Args>
 Status launch_clusters(const Launch& call, int64_t blocks, const Args&... args) {

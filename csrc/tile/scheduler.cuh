@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "../gemm/ceil_div.h"
 #include "../gemm/kernel.h"
 
 namespace tc {
@@ -35,9 +36,10 @@ struct Raster {
   int tiles_m, tiles_n, size, group;
   Divisor of_group, rows, last_rows;  // by the tiles of a group, by its rows, and by the rows of the last group
 
+  // Where blocks form clusters, a tile of the raster is the tile of a cluster.
   Raster(const Launch& call, int most_rows)
-      : tiles_m(int((call.desc.m + call.config.tile_m - 1) / call.config.tile_m)),
-        tiles_n(int((call.desc.n + call.config.tile_n - 1) / call.config.tile_n)),
+      : tiles_m(int(ceil_div(call.desc.m, call.config.tile_m * call.cluster.m))),
+        tiles_n(int(ceil_div(call.desc.n, call.config.tile_n * call.cluster.n))),
         size(tiles_m * tiles_n),
         group(std::max(1, std::min(most_rows, tiles_m))),
         of_group(std::max(1, group * tiles_n)),
@@ -50,6 +52,17 @@ struct Raster {
     const int n = high.into(within);
     return {above * group + within - n * high.value, n};
   }
+};
+
+// A cluster's shape, sizes as powers of two: a division would take a warp 100 cycles.
+struct ClusterShape {
+  int m, n, log2_m, log2_blocks;
+
+  explicit ClusterShape(const Cluster& x)
+      : m(x.m), n(x.n), log2_m(int(std::log2(x.m))), log2_blocks(int(std::log2(x.blocks()))) {}
+  __device__ int blocks() const { return 1 << log2_blocks; }
+  __device__ int row(int rank) const { return rank & (m - 1); }
+  __device__ int column(int rank) const { return rank >> log2_m; }
 };
 
 // A unit of work for a block: `count` K tiles of an output tile, from K tile `first` on.
@@ -73,8 +86,9 @@ struct Schedule {
 
   // The tiles that the GPU holds at once should span about as many rows as columns: the GPU then reads the least.
   static int rows_at_once(const Launch& call) {
-    const double at_once = double(call.device.gpu.num_sms) * call.config.blocks_per_sm;
-    return int(std::lround(std::sqrt(at_once * call.config.tile_n / call.config.tile_m)));
+    const double at_once = double(call.device.gpu.num_sms) * call.config.blocks_per_sm / call.cluster.blocks();
+    const double columns_per_row = double(call.config.tile_n * call.cluster.n) / (call.config.tile_m * call.cluster.m);
+    return int(std::lround(std::sqrt(at_once * columns_per_row)));
   }
 
   __device__ WorkTile operator[](int work) const {

@@ -113,6 +113,13 @@ struct TmaOperandTile {
     else
       for (int i = 0; i < lines; i += 64) tma_load(smem + i * kBoxBytes, map.tile, barrier, outer + i, k0);
   }
+
+  // Loads the tile for several blocks of the cluster, see tma_load_multicast.
+  __device__ __forceinline__ void load_multicast(uint32_t smem, uint32_t barrier, int k0, uint16_t blocks) const {
+    if (K_CONTIGUOUS) tma_load_multicast(smem, outer > 0 && lines < TILE ? map.last : map.tile, barrier, k0, outer, blocks);
+    else
+      for (int i = 0; i < lines; i += 64) tma_load_multicast(smem + i * kBoxBytes, map.tile, barrier, outer + i, k0, blocks);
+  }
 };
 
 }  // namespace tc

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from torch_addmm_tc.ops import kernels
-from torch_addmm_tc.tools.planning import H200, Candidate, Gpu, Plan, plan
+from torch_addmm_tc.tools.planning import H200, Candidate, Gpu, Plan, problem_key
 
 PEAKS = {"fp32": "fp32_tflops", "mma.sync": "mma_sync_tflops", "wgmma": "wgmma_tflops"}  # unit -> its key in Gpu.peaks
 UNITS = {kernel["name"]: kernel["unit"] for kernel in kernels()}  # kernel -> the unit that multiplies
@@ -122,6 +122,10 @@ class Problem:
 
     def plan(self, gpu: Gpu) -> Plan:
         """Return the planner's candidates for contiguous, aligned tensors."""
+        return Plan.of(self.key(), gpu)
+
+    def key(self, precision=None) -> str:
+        """Return the problem_key for contiguous, aligned tensors. `precision` is that of plan()."""
 
         def operand(order, rows, cols):
             x = torch.empty((rows, cols) if order == "row" else (cols, rows), dtype=self.dtype, device="meta")
@@ -130,7 +134,8 @@ class Problem:
         shape = {"bias": (self.n,), "none": ()}.get(self.c, (self.m, self.n))
         c = torch.empty(shape, dtype=self.out_dtype, device="meta")
         a, b = operand(self.a, self.m, self.k), operand(self.b, self.k, self.n)
-        return plan(c, a, b, beta=0 if self.c == "none" else 1, out_dtype=self.out_dtype, gpu=gpu)
+        beta = 0 if self.c == "none" else 1
+        return problem_key(c, a, b, beta=beta, out_dtype=self.out_dtype, precision=precision)
 
     @property
     def work(self) -> Work:
@@ -170,6 +175,7 @@ def add_command(commands):
         default="full",
         help="C of shape (M, N); C (M, N) and D in fp32; C of shape (N,); or beta = 0",
     )
+    parser.add_argument("--all", action="store_true", help="list every candidate, not only each kernel's best")
     parser.set_defaults(run=run)
 
 
@@ -187,7 +193,10 @@ def run(options) -> int:
         print("nothing to compute: K = 0, so the result is " + ("zeros" if problem.c == "none" else "beta * C"))
         return 0
     chosen = problem.plan(gpu)
-    print("\n".join(comparison(chosen)))
+    shown = chosen.candidates if options.all else chosen.shortlist
+    print("\n".join(comparison(chosen, shown)))
+    if len(shown) < len(chosen.candidates):
+        print(f"   and {len(chosen.candidates) - len(shown)} slower or unsupported candidates, which --all lists")
     if chosen.kernel is None:
         print("\nno kernel runs this on this GPU")
         return 1
@@ -197,10 +206,10 @@ def run(options) -> int:
     return 0
 
 
-def comparison(chosen: Plan):
-    """Yield a line for each candidate: first the pick, then each other candidate and why it lost."""
+def comparison(chosen: Plan, shown):
+    """Yield a line for each candidate in `shown`: the pick, and why each other candidate lost."""
     best = chosen.candidates[0]
-    for candidate in chosen.candidates:
+    for candidate in shown:
         lost = chosen.kernel and candidate is not best and not candidate.reason
         slower = f", {candidate.microseconds / best.microseconds:.2f}x the pick's time" if lost else ""
         yield f"{'->' if chosen.kernel and candidate is best else '  '} {candidate}{slower}"

@@ -41,6 +41,12 @@ class Gpu:
         if self.peaks is None:
             object.__setattr__(self, "peaks", _C.gpu_peaks(self.name, self.sm, self.num_sms))
 
+    @property
+    def facts(self) -> dict:
+        """What the compiled planner knows of the GPU."""
+        names = ("name", "sm", "num_sms", "smem_per_block")
+        return {name: getattr(self, name) for name in names} | self.peaks
+
     @staticmethod
     @functools.cache
     def of(device) -> "Gpu":
@@ -64,7 +70,8 @@ class Gpu:
 
 
 ADDMM = OPS[0]
-H200 = Gpu(sm=90, num_sms=132, smem_per_block=227 * 1024, name="H200")
+H200 = Gpu(sm=90, num_sms=132, smem_per_block=227 * 1024, name="NVIDIA H200")
+SPLITS_K = {kernel["name"]: kernel["split_k"] for kernel in _C.kernels()}
 
 # The address that the planner assumes for a meta tensor: torch's CUDA allocator aligns to 512 bytes, and 0 means no matrix.
 ALIGNED = 256
@@ -82,9 +89,13 @@ class Candidate:
         microseconds: the predicted time.
         reason: why the configuration cannot run the problem, or None if it can.
         k_slices: the number of K slices. More than 1 means split-K, whose slices are summed in a fixed order.
+        k_slices_forced: whether the planner would choose another number of K slices under the same name.
+        cluster: (m, n), blocks of a cluster that share operands by multicast. None for kernels without that choice.
         repack_a, repack_b: whether the operand is copied into the workspace first, because the kernel cannot read its layout.
         exchanged: whether the kernel computes D^T = B^T A^T, because D is column-major.
         workspace_bytes: the size of the workspace.
+        by_name_only: whether the planner never picks the kernel by itself, because its times have not been measured.
+        from_table: whether a loaded table of measured plans picks the candidate (load_plans).
     """
 
     kernel: str
@@ -94,23 +105,38 @@ class Candidate:
     microseconds: float
     reason: str | None
     k_slices: int
+    k_slices_forced: bool
+    cluster: tuple[int, int] | None
     repack_a: bool
     repack_b: bool
     exchanged: bool
     workspace_bytes: int
+    by_name_only: bool
+    from_table: bool
 
     @property
     def name(self) -> str:
-        """The kernel_name that makes torch.ops.tc.addmm_out run this configuration."""
-        return f"{self.kernel}/{self.index}"
+        """The kernel_name that makes torch.ops.tc.addmm_out run this configuration, in these clusters and K slices."""
+        return self._named(self.k_slices_forced)
+
+    @property
+    def exact_name(self) -> str:
+        """The name with its K slices, even where the planner would choose the same number."""
+        return self._named(SPLITS_K[self.kernel])
+
+    def _named(self, with_k_slices) -> str:
+        cluster = f"/{self.cluster[0]}x{self.cluster[1]}" if self.cluster else ""
+        return f"{self.kernel}/{self.index}{cluster}" + (f"/k{self.k_slices}" if with_k_slices else "")
 
     def __str__(self):
         tile = "x".join(str(self.config[f"tile_{x}"]) for x in "mnk")
         outcome = self.reason or f"predicted {self.microseconds:.1f} us"
         if not self.reason:
             outcome += f", {self.k_slices} K slices" if self.k_slices > 1 else ""
+            outcome += f", clusters of {self.cluster[0]}x{self.cluster[1]}" if self.cluster not in (None, (1, 1)) else ""
             outcome += ", A repacked" if self.repack_a else ""
             outcome += ", B repacked" if self.repack_b else ""
+            outcome += ", from the loaded table" if self.from_table else ", runs by name only" if self.by_name_only else ""
         return f"{self.kernel:<18} {tile:<12} {outcome}"
 
 
@@ -123,6 +149,11 @@ class Plan:
     """
 
     candidates: tuple[Candidate, ...]
+
+    @staticmethod
+    def of(problem: str, gpu: Gpu) -> "Plan":
+        """Plan a problem that problem_key returned."""
+        return Plan(tuple(Candidate(**candidate) for candidate in _C.candidates(problem, gpu.facts)))
 
     @property
     def pick(self) -> Candidate | None:
@@ -139,31 +170,29 @@ class Plan:
         """Whether the candidates compute D^T = B^T A^T, because D is column-major."""
         return self.candidates[0].exchanged
 
+    @property
+    def shortlist(self) -> tuple[Candidate, ...]:
+        """The pick, if any candidate can run, and then each kernel's best other candidate in ladder order."""
+        chosen, best = (self.pick,) if self.pick else (), {}
+        for candidate in self.candidates[len(chosen) :]:
+            rival = best.setdefault(candidate.kernel, candidate)
+            if (candidate.reason is not None, candidate.microseconds) < (rival.reason is not None, rival.microseconds):
+                best[candidate.kernel] = candidate
+        order = {kernel["name"]: i for i, kernel in enumerate(_C.kernels())}
+        return chosen + tuple(sorted(best.values(), key=lambda candidate: order[candidate.kernel]))
+
     def __str__(self):
-        marks = ["->"] + ["  "] * (len(self.candidates) - 1) if self.kernel else ["  "] * len(self.candidates)
-        return "\n".join(f"{mark} {candidate}" for mark, candidate in zip(marks, self.candidates))
+        lines = [f"{'->' if candidate is self.pick else '  '} {candidate}" for candidate in self.shortlist]
+        return "\n".join([*lines, f"   and {len(self.candidates) - len(lines)} slower or unsupported candidates"])
 
 
-def plan(input, mat1, mat2, *, beta=1, alpha=1, out_dtype=None, out=None, precision=None, gpu=None) -> Plan:
-    """Plan torch_addmm_tc.addmm with these arguments. The planner reads shapes, strides, dtypes and addresses, never elements.
-
-    Args:
-        input: as in torch_addmm_tc.addmm. None plans the plain product.
-        mat1, mat2, beta, alpha, out_dtype, out: as in torch_addmm_tc.addmm. Tensors may be meta tensors.
-        precision: "ieee" or "tf32". Default: what torch's settings allow.
-        gpu: a Gpu. Default: the tensors' GPU. For tensors that lie on no GPU: the current CUDA device or, without one, an H200.
-
-    Returns:
-        A Plan.
-
-    Raises:
-        RuntimeError: if shapes or dtypes do not match, with torch_addmm_tc.addmm's message.
-    """
+def problem_key(input, mat1, mat2, *, beta=1, alpha=1, activation=None, out_dtype=None, out=None, precision=None) -> str:
+    """Return all that the planner knows of a call, as log_problems and tables of plans write it. The arguments are plan's."""
     dtype = out_dtype or (mat1 if out is None else out).dtype
-    (m, n), k = checked_shape(ADDMM.bind((input, mat1, mat2), {"out_dtype": dtype})), mat1.shape[1]
-    if gpu is None:
-        device = mat1.device if mat1.is_cuda else torch.cuda.current_device() if torch.cuda.is_available() else None
-        gpu = H200 if device is None else Gpu.of(device)
+    (m, n), k = (
+        checked_shape(ADDMM.bind((input, mat1, mat2), {"out_dtype": dtype, "activation": activation or "none"})),
+        mat1.shape[1],
+    )
 
     def matrix(x):
         address = ALIGNED if x.is_meta else x.data_ptr()
@@ -173,11 +202,32 @@ def plan(input, mat1, mat2, *, beta=1, alpha=1, out_dtype=None, out=None, precis
         out = torch.empty(m, n, dtype=dtype, device="meta")
     if input is None:
         input, beta = mat1.new_empty((), device="meta"), 0
-    candidates = _C.candidates(
+    return _C.problem(
         m=m, n=n, k=k,
         a=matrix(mat1), b=matrix(mat2), c=matrix(input.expand(m, n)), d=matrix(out),
-        alpha=alpha, beta=beta,
+        alpha=alpha, beta=beta, activation=activation or "none",
         tf32=tf32_allowed() if precision is None else precision == "tf32",
-        sm=gpu.sm, num_sms=gpu.num_sms, smem_per_block=gpu.smem_per_block, **gpu.peaks,
     )  # fmt: skip
-    return Plan(tuple(Candidate(**candidate) for candidate in candidates))
+
+
+def plan(input, mat1, mat2, *, beta=1, alpha=1, activation=None, out_dtype=None, out=None, precision=None, gpu=None) -> Plan:
+    """Plan torch_addmm_tc.addmm with these arguments. The planner reads shapes, strides, dtypes and addresses, never elements.
+
+    Args:
+        input: as in torch_addmm_tc.addmm. None plans the plain product.
+        mat1, mat2, beta, alpha, activation, out_dtype, out: as in torch_addmm_tc.addmm. Tensors may be meta tensors.
+        precision: "ieee" or "tf32". Default: what torch's settings allow.
+        gpu: a Gpu. Default: the tensors' GPU. For tensors that lie on no GPU: the current CUDA device or, without one, an H200.
+
+    Returns:
+        A Plan.
+
+    Raises:
+        RuntimeError: if shapes or dtypes do not match or the activation does not exist, with torch_addmm_tc.addmm's message.
+    """
+    options = {"activation": activation, "out_dtype": out_dtype, "out": out, "precision": precision}
+    problem = problem_key(input, mat1, mat2, beta=beta, alpha=alpha, **options)
+    if gpu is None:
+        device = mat1.device if mat1.is_cuda else torch.cuda.current_device() if torch.cuda.is_available() else None
+        gpu = H200 if device is None else Gpu.of(device)
+    return Plan.of(problem, gpu)

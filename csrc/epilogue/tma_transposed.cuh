@@ -1,0 +1,195 @@
+// The epilogue by TMA of a warpgroup that holds a tile of D^T: wgmma's rows are columns of D. A 16-bit D is transposed by
+// stmatrix on its way to shared memory, an fp32 D by its stores. C becomes D in place, as in tma.cuh.
+#pragma once
+
+#include "tma.cuh"
+
+namespace tc {
+
+// Tensor maps of C and D, for boxes of `box_rows` rows. `layers` counts the layers of D.
+inline Status make_transposed_paths(TmaPaths& paths, const GemmDesc& p, int box_rows, int layers) {
+  paths.c_path = c_path_of(p);
+  paths.d_path = d_path_of(p);
+  if (paths.c_path == CPath::tma) {
+    const Status status = make_tensor_map(paths.c, p.c.data, p.c.dtype, p.m, p.n, p.c.row, box_rows);
+    if (!status.ok()) return status;
+  }
+  return make_tensor_map(paths.d, p.d.data, p.d.dtype, p.m, writable_columns(p), p.d.row, box_rows, layers, p.d.batch);
+}
+
+// The epilogue for tiles of (ROWS, COLS) of D, of which a warpgroup holds the transpose: accumulators of COLS / 64 blocks of 64
+// columns of D by ROWS rows. T is the operands' type, and D's type is T or fp32. A part of a tile is (PART_ROWS, 64 columns) of
+// D, in boxes of 128 bytes a row that lie one after another: one box, or two in fp32. A tile has COUNT parts, numbered down
+// each block in turn. BUFFERS of them lie in shared memory at a time, and each buffer has a warp whose first lane issues its
+// copies.
+template <typename T, typename D, int ROWS, int COLS, int PART_ROWS, int BUFFERS>
+struct TransposedEpilogue {
+  static constexpr int PER_BLOCK = ROWS / PART_ROWS, COUNT = COLS / 64 * PER_BLOCK, BLOCKS = COLS / 64;
+  static constexpr int WIDTH = kBoxBytes / int(sizeof(D)), BOXES = 64 / WIDTH, BOX_BYTES = PART_ROWS * kBoxBytes;
+  static constexpr int PART_BYTES = BOXES * BOX_BYTES;
+  static_assert(ROWS % PART_ROWS == 0 && COUNT % BUFFERS == 0 && BUFFERS <= 4);
+
+  const GemmDesc& p;
+  const TmaPaths& paths;
+  char* const buffers;    // (BUFFERS, BOXES, PART_ROWS, 128 bytes)
+  char* const c_row;      // (COLS) elements of C where C is one row for all, up to 4 bytes each
+  const uint32_t c_full;  // (BUFFERS) barriers: the part of C has arrived
+  const int barrier;      // the number of the warpgroup's named barrier
+  const int thread;       // in the warpgroup
+
+  __device__ uint32_t part(int i) const { return smem_address(buffers) + i % BUFFERS * PART_BYTES; }
+  __device__ void sync() const { named_barrier<128>(barrier); }
+  __device__ bool owns(int i) const { return thread == i % BUFFERS * 32; }
+  __device__ int row_of(int i) const { return i % PER_BLOCK * PART_ROWS; }
+  __device__ int col_of(int i) const { return i / PER_BLOCK * 64; }
+  __device__ bool c_is_fp32() const { return sizeof(D) == 4 && is_f32(p.c.dtype); }
+
+  __device__ void load_c(int i, int m0, int n0) const {
+    const uint32_t full = c_full + i % BUFFERS * 8;
+    mbarrier_arrive_expect(full, PART_BYTES);
+#pragma unroll
+    for (int x = 0; x < BOXES; ++x)
+      tma_load(part(i) + x * BOX_BYTES, paths.c, full, n0 + col_of(i) + x * WIDTH, m0 + row_of(i));
+  }
+
+  __device__ void store_d(int i, int m0, int n0, int slice) const {
+#pragma unroll
+    for (int x = 0; x < BOXES; ++x)
+      tma_store(paths.d, part(i) + x * BOX_BYTES, n0 + col_of(i) + x * WIDTH, m0 + row_of(i), slice);
+    tma_store_commit();
+  }
+
+  // Called while the product runs. Loads the tile's part of C's row by cp.async (see TmaEpilogue::load_c_row), or the first
+  // parts of C once the last tile's D has left their buffers.
+  __device__ void prefetch(int m0, int n0) const {
+    const int size = c_is_fp32() ? 4 : 2, col = thread * 16 / size;
+    if (paths.c_path == CPath::row && col < COLS) {
+      const bool inside = n0 + col < p.n;  // the row consists of whole vectors, see tma_reaches_c_and_d
+      const int64_t offset = inside ? int64_t(n0 + col) * size : 0;
+      cp_async_16(smem_address(c_row + thread * 16), static_cast<const char*>(p.c.data) + offset, inside);
+      cp_async_commit();
+    }
+    if (paths.c_path != CPath::tma || thread % 32 != 0 || thread >= BUFFERS * 32) return;
+    tma_store_wait_read<0>();
+    load_c(thread / 32, m0, n0);
+  }
+
+  // The accumulators of part i. Lane l of warp w holds the elements at row 8 j + l % 4 * 2 + e and column 16 w + l / 4 + 8 h of
+  // the part, in acc[4 j + 2 h + e].
+  __device__ __forceinline__ float* acc_of(float (&acc)[BLOCKS][ROWS / 2], int i) const {
+    return &acc[i / PER_BLOCK][i % PER_BLOCK * PART_ROWS / 2];
+  }
+
+  // Calls act(j, count, address) for every eight rows j of 16-bit part i, two at a time while there are two: `count` 8x8
+  // matrices for ldmatrix_trans and stmatrix_trans, of columns 16 w and 16 w + 8 for each eight rows.
+  template <typename F>
+  __device__ __forceinline__ void each_matrix(int i, F&& act) const {
+    const int warp = thread / 32, lane = thread % 32, column = warp * 2 + lane / 8 % 2;
+#pragma unroll
+    for (int j = 0; j + 1 < PART_ROWS / 8; j += 2)
+      act(j, std::integral_constant<int, 4>(), part(i) + box_offset(j * 8 + lane / 16 * 8 + lane % 8, column));
+    if constexpr (PART_ROWS / 8 % 2 == 1) {
+      constexpr int j = PART_ROWS / 8 - 1;
+      act(j, std::integral_constant<int, 2>(), part(i) + box_offset(j * 8 + lane % 8, column));
+    }
+  }
+
+  // Calls act(x, element) for the accumulators x of fp32 part i. The 32 lanes take 32 banks: eight columns of four rows.
+  template <typename F>
+  __device__ __forceinline__ void each_element(int i, F&& act) const {
+    const int warp = thread / 32, lane = thread % 32;
+    char* const box = buffers + i % BUFFERS * PART_BYTES + warp / 2 * BOX_BYTES;
+#pragma unroll
+    for (int x = 0; x < PART_ROWS / 2; ++x) {
+      const int row = x / 4 * 8 + lane % 4 * 2 + x % 2, col = warp % 2 * 16 + lane / 4 + x / 2 % 2 * 8;
+      act(x, *reinterpret_cast<float*>(box + box_offset(row, col / 4) + col % 4 * 4));
+    }
+  }
+
+  // Computes alpha * acc + beta * C for part i, in place.
+  __device__ __forceinline__ void add_c(int i, float* acc) const {
+    const auto add = [&](int x, float c) { acc[x] = combine(acc[x], p.epilogue.alpha, c, p.epilogue.beta); };
+    if (paths.c_path == CPath::none) {
+#pragma unroll
+      for (int x = 0; x < PART_ROWS / 2; ++x) acc[x] *= p.epilogue.alpha;
+    } else if (paths.c_path == CPath::row) {
+      const int col = col_of(i) + thread / 32 * 16 + thread % 32 / 4;
+      float c[2];
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        c[h] = c_is_fp32() ? reinterpret_cast<const float*>(c_row)[col + h * 8]
+                           : to_float(reinterpret_cast<const T*>(c_row)[col + h * 8]);
+#pragma unroll
+      for (int x = 0; x < PART_ROWS / 2; ++x) add(x, c[x / 2 % 2]);
+    } else if constexpr (sizeof(D) == 4) {
+      each_element(i, [&](int x, float& element) { add(x, element); });
+    } else {
+      each_matrix(i, [&](int j, auto count, uint32_t address) {
+        constexpr int MATRICES = decltype(count)::value;
+        uint32_t q[MATRICES];
+        ldmatrix_trans(q, address);
+#pragma unroll
+        for (int x = 0; x < MATRICES; ++x) {
+          const float2 c = unpack(q[x], T());
+          add(j * 4 + x * 2, c.x), add(j * 4 + x * 2 + 1, c.y);
+        }
+      });
+    }
+  }
+
+  // Writes acc to part i, over C.
+  __device__ __forceinline__ void write_part(int i, const float* acc) const {
+    if constexpr (sizeof(D) == 4) {
+      each_element(i, [&](int x, float& element) { element = acc[x]; });
+    } else {
+      each_matrix(i, [&](int j, auto count, uint32_t address) {
+        constexpr int MATRICES = decltype(count)::value;
+        uint32_t d[MATRICES];
+#pragma unroll
+        for (int x = 0; x < MATRICES; ++x) d[x] = pack(acc[j * 4 + x * 2], acc[j * 4 + x * 2 + 1], T());
+        stmatrix_trans(address, d);
+      });
+    }
+  }
+
+  // Finishes the tile at (m0, n0) in batches of parts, as TmaEpilogue::finish_by_tma does. `use` counts this warpgroup's tiles
+  // and gives the parity of `c_full`.
+  __device__ __forceinline__ void finish(float (&acc)[BLOCKS][ROWS / 2], int m0, int n0, int slice, uint32_t use) const {
+    constexpr int BATCH = COUNT == BUFFERS ? BUFFERS : 1, LATER = COUNT > BUFFERS && BUFFERS > 1;
+    if (paths.c_path == CPath::row) cp_async_wait<0>();  // the barrier before the first part makes the whole row visible
+#pragma unroll
+    for (int first = 0; first < COUNT; first += BATCH) {
+      const auto each = [&](auto&& act) {
+#pragma unroll
+        for (int i = first; i < first + BATCH; ++i) act(i);
+      };
+      if (paths.c_path != CPath::tma) {
+        each([&](int i) {
+          if (owns(i)) tma_store_wait_read<0>();
+        });
+        sync();
+      }
+      each([&](int i) {
+        if (paths.c_path == CPath::tma) mbarrier_wait(c_full + i % BUFFERS * 8, (use * (COUNT / BUFFERS) + i / BUFFERS) & 1);
+        add_c(i, acc_of(acc, i));
+      });
+      if (p.epilogue.activation.kind != Activation::Kind::none)
+        each([&](int i) { activate<PART_ROWS / 2>(acc_of(acc, i), p.epilogue.activation); });
+      each([&](int i) { write_part(i, acc_of(acc, i)); });
+      fence_proxy_async();
+      sync();
+      each([&](int i) {
+        if (owns(i)) store_d(i, m0, n0, slice);
+      });
+      // The next part of C takes the buffer whose store is one batch older, so that this batch's store has time to end.
+      if (paths.c_path == CPath::tma && first >= LATER && first - LATER + BUFFERS < COUNT)
+        each([&](int i) {
+          if (!owns(i - LATER)) return;
+          tma_store_wait_read<0>();
+          load_c(i - LATER + BUFFERS, m0, n0);
+        });
+    }
+  }
+};
+
+}  // namespace tc

@@ -1,0 +1,212 @@
+// wgmma_multicast: tiles of 8 to 256 rows in multiples of 8, and clusters whose blocks share operands.
+//
+// What changed from wgmma_tma: wgmma's M comes in steps of 64 and its N in steps of 8. The rows of a linear layer's input are the
+// size that fits badly, so the kernel computes D^T = B^T A^T: columns of D lie on wgmma's M, rows of D on its N, and stmatrix
+// transposes the result on its way out (epilogue/tma_transposed.cuh). Narrow tiles leave room for up to 24 stages.
+//
+// The blocks of a cluster have neighbouring tiles. Blocks in a row of the cluster share their rows of A, and blocks in a column
+// share their columns of B. One of the sharers loads a K tile for all by multicast, each in its turn. A block fills a stage once
+// the consumers of all blocks have left it. Those of its sharers would not do: in 2x2 blocks a sharer that has its turn with both
+// operands may leave the same stage twice before the fourth block, which waits for neither, has left it once.
+//
+// Measured gain: not measured yet.
+//
+// Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o multicast.cubin csrc/kernels/11_wgmma_multicast.cu
+// Run:   python -m bench.sweep --kernel wgmma_multicast
+#include "11_wgmma_multicast.h"
+
+#include "../epilogue/tma_transposed.cuh"
+#include "../ptx/cluster.cuh"
+#include "../ptx/pdl.cuh"
+#include "../ptx/wgmma.cuh"
+#include "../tile/scheduler.cuh"
+
+namespace tc {
+namespace {
+
+// A has K contiguous. D is 16-bit or fp32. The launch decides the cluster.
+template <int I, Math MATH, typename D, bool B_K_CONTIGUOUS>
+__global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].blocks_per_sm) void wgmma_multicast(
+    const GemmDesc p, const Schedule schedule, const ClusterShape cluster, const __grid_constant__ TmaOperands operands,
+    const __grid_constant__ TmaPaths paths) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  using T = Operand<MATH>;
+  constexpr Config CONFIG = kWgmmaMulticast[I];
+  constexpr int BLK_M = CONFIG.tile_m, BLK_N = CONFIG.tile_n, STAGES = CONFIG.stages;
+  constexpr int BLK_K = kBoxBytes / int(sizeof(T)), STEPS = 4, GROUPS = CONFIG.threads / 128 - 1;
+  constexpr bool REALLOCATES = GROUPS > 1;                    // moves registers from the producer to the consumers (setmaxnreg)
+  constexpr int COLS = BLK_N / GROUPS, BLOCKS_N = COLS / 64;  // of a consumer warpgroup's tile of D
+  constexpr int A_BYTES = BLK_M * 128, B_BYTES = BLK_N * 128, STAGE_BYTES = A_BYTES + B_BYTES;
+  constexpr int BLOCK = 64 * 128;  // bytes of 64 columns of B in a stage, whichever direction is contiguous
+  constexpr bool D_IS_F32 = sizeof(D) == 4;
+  constexpr int PART_ROWS = multicast_part_rows(BLK_M, D_IS_F32), PARTS_BYTES = CONFIG.boxes * multicast_part_bytes(BLK_M);
+  constexpr int BUFFERS = multicast_buffers(BLK_M, COLS, D_IS_F32, CONFIG.boxes);
+  static_assert(STAGES * (STAGE_BYTES + 16) + multicast_epilogue_bytes(BLK_M, BLK_N, GROUPS, CONFIG.boxes) ==
+                CONFIG.smem_bytes);
+  using Epilogue = TransposedEpilogue<T, D, BLK_M, COLS, PART_ROWS, BUFFERS>;
+
+  // ---- prologue ----
+  extern __shared__ __align__(1024) char smem[];
+  const uint32_t stages = smem_address(smem);            // (STAGES, B tile then A tile)
+  char* const parts = smem + STAGES * STAGE_BYTES;       // (GROUPS, PARTS_BYTES) of C and D
+  char* const rows = parts + GROUPS * PARTS_BYTES;       // (BLK_N) of a C that is one row, up to 4 bytes each
+  const uint32_t full = smem_address(rows + BLK_N * 4);  // (STAGES) barriers: the stage holds a K tile
+  const uint32_t empty = full + STAGES * 8;              // (STAGES) barriers: the stage may be filled
+  const uint32_t c_full = empty + STAGES * 8;            // (GROUPS, BUFFERS) barriers: the part of C has arrived
+  const int group = int(threadIdx.x) / 128 - 1;          // consumer warpgroup; -1 is the producer
+  const int blocks = cluster.blocks(), rank = blocks > 1 ? cluster_rank() : 0;
+  const int row = cluster.row(rank), column = cluster.column(rank);  // this block's place in the cluster
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; ++s) {
+      mbarrier_init(full + s * 8, 1);
+      mbarrier_init(empty + s * 8, GROUPS * blocks);
+    }
+    for (int i = 0; i < GROUPS * BUFFERS; ++i) mbarrier_init(c_full + i * 8, 1);
+    fence_mbarrier_init();
+    if (p.k > 0) prefetch_tensor_map(operands.a.tile), prefetch_tensor_map(operands.b.tile);
+    if (paths.c_path == CPath::tma) prefetch_tensor_map(paths.c);
+    prefetch_tensor_map(paths.d);
+  }
+  __syncthreads();
+  if (blocks > 1) cluster_arrive_relaxed(), cluster_wait();  // the other blocks' barriers are ready
+  const int clusters = int(gridDim.x) >> cluster.log2_blocks;
+  if (schedule.size <= clusters) launch_dependents();  // see wgmma_tma
+  wait_on_dependencies();
+  // Hidden from the compiler, which would otherwise compute the first tile before the branch and spill it.
+  const auto first_work = [&] {
+    int work = int(blockIdx.x) >> cluster.log2_blocks;
+    asm volatile("" : "+r"(work));
+    return work;
+  };
+  const auto tile_of = [&](const WorkTile& work_tile) {
+    return TileIndex{work_tile.tile.m * cluster.m + row, work_tile.tile.n * cluster.n + column};
+  };
+
+  if (group < 0) {  // producer warpgroup
+    // ---- main loop: copies ----
+    if (REALLOCATES) warpgroup_reg_dealloc<40>();
+    if (threadIdx.x == 0) {
+      // The blocks that share this block's columns of B, and those that share its rows of A.
+      const uint16_t b_sharers = uint16_t(((1 << cluster.m) - 1) << (column << cluster.log2_m));
+      uint16_t a_sharers = 0;
+      for (int i = 0; i < cluster.n; ++i) a_sharers |= uint16_t(1 << ((i << cluster.log2_m) + row));
+      RingPosition<STAGES> at;
+      int turn = 0;  // the sharers load K tiles in turn
+      for (int work = first_work(); work < schedule.size; work += clusters) {
+        const WorkTile work_tile = schedule[work];
+        const TileIndex tile = tile_of(work_tile);
+        const TmaOperandTile<BLK_M, true> a{operands.a, tile.m * BLK_M};
+        const TmaOperandTile<BLK_N, B_K_CONTIGUOUS> b{operands.b, tile.n * BLK_N};
+        const int a_lines = max(0, a.lines), b_lines = max(0, b.lines);  // 0: the tile lies outside the matrix
+        for (int t = 0; t < work_tile.count; ++t, ++turn, at.advance()) {
+          const uint32_t stage = stages + at.stage * STAGE_BYTES, barrier = full + at.stage * 8;
+          const int k0 = (work_tile.first + t) * BLK_K;
+          mbarrier_wait(empty + at.stage * 8, at.parity ^ 1);
+          mbarrier_arrive_expect(barrier, (a_lines + b_lines) * kBoxBytes);
+          if (b_lines > 0 && (turn & (cluster.m - 1)) == row) {
+            if (cluster.m > 1) b.load_multicast(stage, barrier, k0, b_sharers);
+            else b.load(stage, barrier, k0);
+          }
+          if (a_lines > 0 && (turn & (cluster.n - 1)) == column) {
+            if (cluster.n > 1) a.load_multicast(stage + B_BYTES, barrier, k0, a_sharers);
+            else a.load(stage + B_BYTES, barrier, k0);
+          }
+        }
+      }
+    }
+    __syncwarp();
+  } else {  // consumer warpgroups
+    // ---- main loop: products ----
+    if (REALLOCATES) warpgroup_reg_alloc<GROUPS == 2 ? 232 : 152>();
+    const int thread = threadIdx.x % 128;
+    char* const own_parts = parts + group * PARTS_BYTES;
+    const Epilogue epilogue{p, paths, own_parts, rows + group * COLS * 4, c_full + group * BUFFERS * 8, 1 + group, thread};
+    const bool tells = thread < blocks;  // thread i tells block i that a stage is empty
+    const uint32_t its_empty = blocks > 1 && tells ? address_in_block(empty, thread) : empty;
+    const auto leave = [&](int stage) {
+      if (!tells) return;
+      if (blocks > 1) mbarrier_arrive_in_block(its_empty + stage * 8);
+      else mbarrier_arrive(its_empty + stage * 8);
+    };
+    RingPosition<STAGES> at;
+    uint32_t use = 0;  // tiles that this warpgroup has finished
+    for (int work = first_work(); work < schedule.size; work += clusters) {
+      const WorkTile work_tile = schedule[work];
+      const TileIndex tile = tile_of(work_tile);
+      const int m0 = tile.m * BLK_M, n0 = tile.n * BLK_N + group * COLS;
+      const bool inside = m0 < p.m && n0 < p.n;
+      float acc[BLOCKS_N][BLK_M / 2];  // (COLS, BLK_M) over the warpgroup: D^T
+      int last = 0;                    // the stage of the previous wgmma group
+      for (int t = 0; t < work_tile.count; ++t) {
+        mbarrier_wait(full + at.stage * 8, at.parity);
+        const uint32_t stage = stages + at.stage * STAGE_BYTES;
+        const uint64_t b = tile_descriptor<B_K_CONTIGUOUS>(stage + group * COLS * 128, BLOCK);
+        const uint64_t a = tile_descriptor<true>(stage + B_BYTES, BLOCK);
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < STEPS; ++k)
+#pragma unroll
+          for (int n = 0; n < BLOCKS_N; ++n)
+            wgmma<MmaType<MATH>, BLK_M, B_K_CONTIGUOUS, true>(
+                acc[n], b + k * kNextK<B_K_CONTIGUOUS> + n * (BLOCK >> 4), a + k * kNextK<true>, t > 0 || k > 0);
+        wgmma_commit();
+        if (t == 0) {
+          if (inside) epilogue.prefetch(m0, n0);
+        } else {
+          wgmma_wait<1>();
+          leave(last);
+        }
+        last = at.stage;
+        at.advance();
+      }
+      wgmma_wait<0>();
+      if (work_tile.count > 0) {
+        leave(last);
+      } else {
+#pragma unroll
+        for (int n = 0; n < BLOCKS_N; ++n)
+#pragma unroll
+          for (float& x : acc[n]) x = 0.f;
+        if (inside) epilogue.prefetch(m0, n0);
+      }
+
+      // ---- epilogue ----
+      if (!inside) continue;
+      epilogue.finish(acc, m0, n0, work_tile.slice, use);
+      ++use;
+    }
+    tma_store_wait_read<0>();  // TMA still reads the block's shared memory; the kernel's end completes its writes
+    __syncwarp();
+  }
+  if (blocks > 1) cluster_arrive(), cluster_wait();  // the other blocks may still arrive at this block's barriers
+#else
+  asm("trap;");  // only sm_90a has wgmma
+#endif
+}
+
+template <int I>
+Status launch_config(const Launch& call) {
+  const GemmDesc& p = call.desc;
+  const bool d_is_f32 = is_f32(p.d.dtype);
+  TmaPaths paths = {};
+  const Status status = make_transposed_paths(paths, p, multicast_part_rows(call.config.tile_m, d_is_f32), call.k_slices);
+  if (!status.ok()) return status;
+  const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype));
+  return with_math(WgmmaMulticastMaths(), call.math, [&](auto math) {
+    return with_b_layout(p, [&](auto b_k) {
+      TmaOperands operands = {};
+      const Status made = make_tma_operands(operands, p, call.config, true, b_k);
+      if (!made.ok()) return made;
+      const auto with_result = [&](auto d) {
+        return launch_multicast<wgmma_multicast<I, math, typename decltype(d)::type, b_k>, true>(
+            call, schedule.size, p, schedule, ClusterShape(call.cluster), operands, paths);
+      };
+      return d_is_f32 ? with_result(Type<float>()) : with_result(Type<Operand<math>>());
+    });
+  });
+}
+
+const Registration registered(kCode<kWgmmaMulticast>[TC_CONFIG], launch_config<TC_CONFIG>);
+
+}  // namespace
+}  // namespace tc

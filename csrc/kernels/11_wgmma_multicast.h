@@ -1,0 +1,70 @@
+// wgmma_multicast's configurations, for the planner and the kernel.
+#pragma once
+
+#include "../gemm/kernel.h"
+
+namespace tc {
+
+using WgmmaMulticastMaths = Maths<Math::f16, Math::bf16>;
+
+// An H200 holds 66 clusters of two blocks at once, and 30 of four.
+inline constexpr Cluster kMulticastClusters[] = {{1, 1}, {2, 1}, {1, 2}, {4, 1}, {1, 4}, {2, 2}};
+
+// The epilogue brings C and D in parts of 64 columns: of up to 64 rows in 16 bits, and of up to 32 rows in fp32. A part's rows
+// divide tile_m.
+TC_HOST_DEVICE constexpr int multicast_part_rows(int tile_m, bool f32) {
+  int rows = f32 ? 32 : 64;
+  while (tile_m % rows) rows -= 8;
+  return rows;
+}
+
+// How many parts a warpgroup with `cols` columns of D has in shared memory: at most `most`, a divisor of the parts of its tile.
+TC_HOST_DEVICE constexpr int multicast_buffers(int tile_m, int cols, bool f32, int most) {
+  const int count = cols / 64 * (tile_m / multicast_part_rows(tile_m, f32));
+  int buffers = most;
+  while (count % buffers) --buffers;
+  return buffers;
+}
+
+TC_HOST_DEVICE constexpr int multicast_part_bytes(int tile_m) {
+  const int half = multicast_part_rows(tile_m, false) * 128, full = multicast_part_rows(tile_m, true) * 256;
+  return half > full ? half : full;
+}
+
+// Bytes of shared memory beside the stages: for each warpgroup its parts with a barrier each, and a row of C.
+TC_HOST_DEVICE constexpr int multicast_epilogue_bytes(int tile_m, int tile_n, int groups, int buffers) {
+  return groups * (buffers * (multicast_part_bytes(tile_m) + 8) + tile_n / groups * 4);
+}
+
+// tile_m rows of D lie on wgmma's N, and tile_n columns on its M, 64 for each wgmma. A block has one producer warpgroup and
+// `groups` consumer warpgroups. It has as many stages as fit, each (tile_m + tile_n) rows of 128 bytes and two barriers.
+constexpr Config wgmma_multicast_config(int tile_m, int tile_n, int groups, int blocks_per_sm, float tflops,
+                                        float epilogue_us) {
+  constexpr int kRoom = 227 * 1024, kRoomOfTwo = 113 * 1024, kMostStages = 24;
+  const int buffers = multicast_buffers(tile_m, tile_n / groups, false, 3);
+  const int stage = (tile_m + tile_n) * 128 + 16, epilogue = multicast_epilogue_bytes(tile_m, tile_n, groups, buffers);
+  const int fit = ((blocks_per_sm == 1 ? kRoom : kRoomOfTwo) - epilogue) / stage,
+            stages = fit < kMostStages ? fit : kMostStages;
+  const int smem_bytes = stages * stage + epilogue, threads = (groups + 1) * 128;
+  return {tile_m, tile_n, 64, stages, threads, smem_bytes, blocks_per_sm, tflops, epilogue_us, 1, buffers, false, kHopper};
+}
+
+// No rate and no epilogue is measured yet: all are guesses from wgmma_tma's configurations with similar tiles.
+inline constexpr Config kWgmmaMulticast[] = {
+    // tile_m, tile_n, groups, blocks per SM, TFLOP/s, epilogue us
+    wgmma_multicast_config(8, 64, 1, 2, 60.f, 0.5f),     wgmma_multicast_config(16, 64, 1, 2, 120.f, 0.5f),
+    wgmma_multicast_config(24, 64, 1, 2, 170.f, 0.6f),   wgmma_multicast_config(32, 64, 1, 2, 220.f, 0.7f),
+    wgmma_multicast_config(40, 64, 1, 2, 260.f, 0.7f),   wgmma_multicast_config(48, 64, 1, 2, 300.f, 0.8f),
+    wgmma_multicast_config(64, 64, 1, 2, 370.f, 0.9f),   wgmma_multicast_config(80, 64, 1, 2, 420.f, 1.f),
+    wgmma_multicast_config(96, 64, 1, 2, 460.f, 1.1f),   wgmma_multicast_config(128, 64, 1, 2, 520.f, 1.3f),
+    wgmma_multicast_config(16, 128, 2, 1, 130.f, 0.6f),  wgmma_multicast_config(24, 128, 2, 1, 190.f, 0.7f),
+    wgmma_multicast_config(32, 128, 2, 1, 250.f, 0.8f),  wgmma_multicast_config(48, 128, 2, 1, 350.f, 1.f),
+    wgmma_multicast_config(64, 128, 2, 1, 450.f, 1.2f),  wgmma_multicast_config(80, 128, 2, 1, 520.f, 1.4f),
+    wgmma_multicast_config(96, 128, 2, 1, 580.f, 1.6f),  wgmma_multicast_config(112, 128, 2, 1, 620.f, 1.8f),
+    wgmma_multicast_config(128, 128, 2, 1, 660.f, 2.f),  wgmma_multicast_config(160, 128, 2, 1, 720.f, 2.4f),
+    wgmma_multicast_config(192, 128, 2, 1, 755.f, 2.8f), wgmma_multicast_config(256, 128, 2, 1, 820.f, 3.6f),
+    wgmma_multicast_config(96, 256, 2, 1, 700.f, 2.8f),  wgmma_multicast_config(128, 256, 2, 1, 800.f, 3.6f),
+    wgmma_multicast_config(160, 256, 2, 1, 810.f, 4.4f), wgmma_multicast_config(128, 192, 3, 1, 755.f, 2.8f),
+};
+
+}  // namespace tc
