@@ -3,8 +3,9 @@
     python -m bench.candidates --json FILE [--seed S] [--count N] [--only TEXT] [--within X] [--kernel NAME]
 
 For each problem of bench/shapes.py, the command times torch.addmm and the candidates predicted to take at most X times the
-shortest time. Those that run by name only are among them, and each runs in every cluster that it can have. The command prints
-the fastest candidate, the planner's pick and torch.addmm of each problem. Contenders run back to back.
+shortest time. Those that run by name only are among them. Each runs in every cluster that it can have, with K whole and in as
+many slices as the planner would choose. The command prints the fastest candidate, the planner's pick and torch.addmm of each
+problem. Contenders run back to back. `python -m bench.fit FILE` compares the times with the predictions.
 """
 
 import argparse
@@ -23,29 +24,41 @@ from bench.survey import GRAPH_MICROSECONDS, LAUNCH_MICROSECONDS, MAX_SETS, SECO
 from bench.sweep import containing, run_by_name
 from bench.timing import record, sets_to_rotate
 from torch_addmm_tc import timing
+from torch_addmm_tc.tools.planning import Plan, problem_key
 
 ROUNDS = 3
 
 
-def names(plan, within: float, kernel: str) -> list[str]:
-    """Return the names of the candidates to time: of `kernel`, or of all kernels if it is empty."""
+def names(problem: str, gpu, within: float, kernel: str) -> list[str]:
+    """Return the exact names of the candidates to time: of `kernel`, or of all kernels if it is empty.
+
+    Args:
+        problem: the text that problem_key returned.
+        gpu: a Gpu.
+        within: the most predicted time of a candidate, over the shortest.
+    """
+    plan = Plan.of(problem, gpu)
     clusters = {entry["name"]: entry["clusters"] for entry in tc.kernels()}
     runnable = [x for x in plan.candidates if not x.reason and kernel in ("", x.kernel)]
-    shortest = min((x.microseconds for x in runnable), default=0)
-    chosen = []
+    longest = within * min((x.microseconds for x in runnable), default=0)
+    chosen = {}
     for x in runnable:
-        if x.microseconds <= within * shortest:
-            fixed = [f"/{m}x{n}" for m, n in clusters[x.kernel]] if x.cluster else [""]
-            chosen += [f"{x.kernel}/{x.index}{cluster}" for cluster in fixed]
-    return chosen
+        if x.microseconds > longest:
+            continue
+        for cluster in [f"/{m}x{n}" for m, n in clusters[x.kernel]] if x.cluster else [""]:
+            for slices in ("", "/k1") if x.exact_name != x.name else ("",):
+                mode = Plan.of(problem, gpu, f"{x.kernel}/{x.index}{cluster}{slices}").pick
+                if mode and (not slices or mode.microseconds <= longest):
+                    chosen[mode.exact_name] = None
+    return list(chosen)
 
 
 def measure(problem, pool, *, peaks, within, kernel) -> dict:
     """Check and time a problem's candidates.
 
     Returns:
-        The problem's fields, "limit", "torch", "pick" (its name), "times" and "predicted" {name: microseconds}, and "errors"
-        {name: the largest error of an element, as a fraction of its bound}.
+        The problem's fields, "key" (its text for the planner), "limit", "torch", "pick" (its name), "times" {name:
+        microseconds}, and "errors" {name: the largest error of an element, as a fraction of its bound}.
     """
     tf32, limit = problem.dtype == "tf32", problem.limit(peaks)
     dtype = torch.float32 if tf32 else getattr(torch, problem.dtype)
@@ -53,7 +66,8 @@ def measure(problem, pool, *, peaks, within, kernel) -> dict:
     sets = pool.sets(problem, dtype, min(MAX_SETS, sets_to_rotate(problem.bytes)))
     calls = min(MAX_SETS, math.ceil(GRAPH_MICROSECONDS / (limit + LAUNCH_MICROSECONDS)))
     scalars = {} if problem.scale == 1 else {"beta": problem.scale, "alpha": problem.scale}
-    plan = tc.plan(*sets[0], **scalars)
+    key, gpu = problem_key(*sets[0], **scalars), tc.Gpu.of(0)
+    pick = Plan.of(key, gpu).pick.exact_name
     options = {"out_dtype": dtype, "tf32": tf32, **scalars}
 
     def contender(function):
@@ -61,14 +75,13 @@ def measure(problem, pool, *, peaks, within, kernel) -> dict:
 
     contenders = {"torch": contender(lambda args: torch.mm(*args[1:]) if args[0] is None else torch.addmm(*args, **scalars))}
     errors = {}
-    for name in {plan.pick.name: None} | dict.fromkeys(names(plan, within, kernel)):
+    for name in {pick: None} | dict.fromkeys(names(key, gpu, within, kernel)):
         errors[name] = sampled_error(sets[0], run_by_name(sets[0], name, **options), tf32=tf32, **scalars)
         contenders[name] = contender(lambda args, name=name: run_by_name(args, name, **options))
     times = timing.interleaved(contenders, cuda=True, rounds=ROUNDS, seconds=SECONDS_BUSY, rests=False)
     micro = {name: time.median * 1e6 for name, time in times.items()}
-    predicted = {x.name: x.microseconds for x in plan.candidates if not x.reason}
-    figures = {"limit": limit, "torch": micro.pop("torch"), "pick": plan.pick.name}
-    return dataclasses.asdict(problem) | figures | {"times": micro, "predicted": predicted, "errors": errors}
+    figures = {"key": key, "limit": limit, "torch": micro.pop("torch"), "pick": pick}
+    return dataclasses.asdict(problem) | figures | {"times": micro, "errors": errors}
 
 
 def main():
@@ -80,15 +93,15 @@ def main():
     parser.add_argument("--within", type=float, default=2.0, help="most of the shortest predicted time that is timed")
     parser.add_argument("--kernel", default="", help="time this kernel's candidates and the planner's pick only")
     options = parser.parse_args()
-    result = {"record": record(), "ceilings": ceilings(), "seed": options.seed, "rows": []}
+    gpu = dataclasses.asdict(tc.Gpu.of(0))
+    result = {"record": record(), "gpu": gpu, "ceilings": ceilings(), "seed": options.seed, "rows": []}
     pool = Pool("cuda")
     with torch.inference_mode():
         for problem in track(containing(options.only, draw(options.seed, options.count)), "candidates"):
             row = measure(problem, pool, peaks=result["ceilings"], within=options.within, kernel=options.kernel)
             result["rows"].append(row)
-            options.json.write_text(
-                json.dumps(result) + "\n"
-            )  # writing after each row keeps the rows of a run that is cut short
+            # Writing after each row keeps the rows of a run that is cut short.
+            options.json.write_text(json.dumps(result) + "\n")
             times, best = row["times"], min(row["times"], key=row["times"].get)
             print(
                 f"{row['m']}x{row['n']}x{row['k']} {row['b']} {row['c']}: {best} {times[best]:.1f} us, "

@@ -1,6 +1,7 @@
 """The planner: supported candidates, the pick, unsupported reasons and predictions. All but two tests need no GPU."""
 
 import itertools
+import math
 import subprocess
 import sys
 
@@ -239,9 +240,10 @@ def test_meta_tensors_can_be_planned():
     assert tc.plan(x, x, x, gpu=H200).kernel in TENSOR_CORES
 
 
-@pytest.mark.parametrize("m, n, k", [(0, 8, 8), (8, 0, 8), (0, 0, 0), (8, 8, 0)])
+@pytest.mark.parametrize("m, n, k", [(0, 8, 8), (8, 0, 8), (0, 0, 0), (8, 8, 0), (0, 8, 8200), (8200, 0, 8200)])
 def test_empty_problems_can_be_planned(m, n, k):
-    assert plan(Case(m, n, k)).kernel is not None
+    result = plan(Case(m, n, k))
+    assert result.kernel is not None and all(math.isfinite(c.microseconds) for c in result.candidates)
 
 
 def test_tma_kernels_are_unsupported_where_coordinates_overflow():
@@ -259,6 +261,23 @@ def test_pick_is_the_fastest_supported_candidate():
         candidates = plan(case).candidates
         allowed = [c.microseconds for c in candidates if c.reason is None and not c.by_name_only]
         assert candidates[0].microseconds == min(allowed)
+
+
+def test_rows_that_straddle_lines_cost_tma_time():
+    """A pitch of 4104 elements is a multiple of 16 bytes, not of 128. The smaller the tile, the more rows are read."""
+
+    def predicted(pitch, kernel):
+        a, b = (torch.empty(4096, pitch, dtype=torch.float16, device="meta")[:, :4096] for _ in range(2))
+        candidates = tc.plan(a.new_empty(4096), a, b.t(), gpu=H200).candidates
+        return {x.index: x.microseconds for x in candidates if x.kernel == kernel}
+
+    whole, straddling = predicted(4096, "wgmma_tma"), predicted(4104, "wgmma_tma")
+    slower = {i: straddling[i] / whole[i] for i in whole}
+    sizes = {kernel["name"]: kernel["configs"] for kernel in tc.kernels()}["wgmma_tma"]
+    largest = max(slower, key=lambda i: sizes[i]["tile_m"] * sizes[i]["tile_n"])
+    smallest = min(slower, key=lambda i: sizes[i]["tile_m"] * sizes[i]["tile_n"])
+    assert all(x >= 1 for x in slower.values()) and 1.2 < slower[largest] < slower[smallest] < 2
+    assert predicted(4104, "mma_swizzle") == predicted(4096, "mma_swizzle")  # cp.async copies 16 bytes at a time
 
 
 @given(m=st.integers(1, 2**17), n=st.integers(1, 2**17), k=st.integers(0, 2**17))

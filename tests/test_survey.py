@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import torch_addmm_tc as tc
-from bench import candidates, shapes, survey
+from bench import candidates, fit, shapes, survey
 from bench.timing import ROOT
-from torch_addmm_tc.tools.planning import H200
+from torch_addmm_tc.tools.planning import H200, Plan, problem_key
 
 DRAWN = {seed: shapes.draw(seed, 400) for seed in (0, 1, 2)}
 PEAKS = {"float16": 8e14, "bfloat16": 8e14, "tf32": 4e14, "bytes": 4e12}
@@ -200,12 +200,70 @@ def test_command_runs_on_the_cpu(tmp_path):
         assert shapes.SurveyProblem.of(figures) in DRAWN[1][:40]
 
 
-def test_candidates_are_timed_in_every_cluster():
+@pytest.fixture(scope="module")
+def key():
+    """A problem's text whose D has tiles enough for every cluster, and few enough for split-K."""
     x = torch.empty(300, 4096, dtype=torch.float16, device="meta")
-    plan = tc.plan(x.new_empty(1024), x, x.new_empty(1024, 4096).t(), gpu=H200)
-    chosen = candidates.names(plan, within=math.inf, kernel="")
-    assert len(chosen) == len(set(chosen)) and plan.pick.name in chosen
+    return problem_key(x.new_empty(1024), x, x.new_empty(1024, 4096).t())
+
+
+def test_candidates_are_timed_in_every_cluster_with_k_whole_and_split(key):
+    chosen = candidates.names(key, H200, within=math.inf, kernel="")
+    assert len(chosen) == len(set(chosen)) and Plan.of(key, H200).pick.exact_name in chosen
     kernels = {kernel["name"]: kernel for kernel in tc.kernels()}
-    multicast = [name for name in chosen if name.startswith("wgmma_multicast/")]
+    modes = {}
+    for name in chosen:
+        x = Plan.of(key, H200, name).pick
+        assert x.exact_name == name
+        modes.setdefault((x.kernel, x.index, x.cluster), set()).add(x.k_slices)
+    multicast = [mode for mode in modes if mode[0] == "wgmma_multicast"]
     assert len(multicast) == len(kernels["wgmma_multicast"]["configs"]) * len(kernels["wgmma_multicast"]["clusters"])
-    assert candidates.names(plan, within=1.0, kernel="wgmma_tma")[0].startswith("wgmma_tma/")
+    for (kernel, *_), slices in modes.items():
+        if kernel in ("wgmma_tma", "wgmma_multicast"):
+            assert 1 in slices and len(slices) <= 2
+    assert any(len(slices) == 2 for slices in modes.values())
+
+
+def test_candidates_keep_to_their_kernel_and_times(key):
+    predicted = {name: Plan.of(key, H200, name).pick.microseconds for name in candidates.names(key, H200, 1.5, "wgmma_tma")}
+    assert predicted and all(name.startswith("wgmma_tma/") for name in predicted)
+    best = min(x.microseconds for x in Plan.of(key, H200).candidates if x.kernel == "wgmma_tma" and not x.reason)
+    assert min(predicted.values()) == best and len(predicted) < len(candidates.names(key, H200, math.inf, "wgmma_tma"))
+
+
+@pytest.fixture
+def timed(key, tmp_path):
+    """A file of bench.candidates: every time is twice the predicted one, but wgmma_multicast takes a tenth."""
+    names = candidates.names(key, H200, within=3, kernel="")
+    times = {name: Plan.of(key, H200, name).pick.microseconds * 2 for name in names}
+    times = {name: time / 20 if name.startswith("wgmma_multicast") else time for name, time in times.items()}
+    torch_addmm = min(time for name, time in times.items() if not Plan.of(key, H200, name).pick.by_name_only)
+    p = problem(m=300, n=1024, k=4096, lda=4096, ldb=4096, ldc=1024)
+    row = dataclasses.asdict(p) | {"key": key, "torch": torch_addmm, "times": times | {"removed/0": 1.0}}
+    file = tmp_path / "candidates.json"
+    file.write_text(json.dumps({"gpu": dataclasses.asdict(H200), "rows": [row, row]}))
+    return file, times
+
+
+def test_fit_compares_times_with_predictions(timed, capsys, monkeypatch):
+    file, times = timed
+    rows = fit.load(file)
+    assert [row.unknown for row in rows] == 2 * [("removed/0",)] and rows[0].problem.shape == (300, 1024, 4096)
+    assert {x.exact_name: time for x, time in rows[0].candidates} == times
+    configurations = fit.configurations(rows)[2:]
+    for line in configurations:
+        ratio = "0.10" if "wgmma_multicast" in line else "2.00"
+        assert line.endswith(f" | {ratio} | {ratio} to {ratio} |"), line
+    assert sum(int(line.split(" | ")[2]) for line in configurations) == 2 * len(times)
+    assert sum(int(line.split(" | ")[3]) for line in configurations) == 2
+
+    own, every, fastest = (line.strip("| ").split(" | ") for line in fit.choices(rows)[2:])
+    best = min(times.values())
+    slowest = min(time for name, time in times.items() if not name.startswith(("wgmma_multicast", "mma_guarded")))
+    assert own[1:] == ["2", f"{slowest / best:.3f}", f"{slowest / best:.2f}", "1.00x", "0%", "1.00x"]
+    assert every[1] == fastest[1] == "2" and fastest[2:4] == ["1.000", "1.00"] and fastest[4] == f"{slowest / best:.2f}x"
+
+    monkeypatch.setattr(sys, "argv", ["bench.fit", str(file), str(file), "--worst", "1"])
+    fit.main()
+    printed = capsys.readouterr().out
+    assert printed.count(" at 300x1024x4096 col bias float16: pick ") == 1 and "1 timed candidates" in printed

@@ -23,10 +23,23 @@ constexpr double kLatency = 1.2;              // of DRAM under load
 constexpr double kLaunch = 2.5;               // an empty kernel
 constexpr double kOverlap = 1.0;              // of kLaunch, hidden under the previous kernel by programmatic dependent launch
 
-// Guesses, for kernels that run by name only because they have not been measured.
-constexpr double kL2OfDram = 1.4;  // bandwidth of L2 over that of DRAM
-constexpr double kNarrowCopies =
-    0.003;  // microseconds in which an SM issues 32 copies of 16 bytes, or of an alignment below 16
+// TMA's rows of 128 bytes, where the leading dimension is no multiple of 128 bytes. At 14 such shapes, with a bias on an H200,
+// wgmma_tma took 1.2 to 2.3 times the predicted time without these two constants, and with them 0.9 to 1.4 times, but 1.2 to 2.2
+// times at the five shapes of N <= 64, where something else counts.
+constexpr double kStraddling = 1.75;  // lines that such a row takes
+constexpr double kL2 = 87e3;          // bytes per microsecond from L2, for each SM; blocks that share by multicast read once
+
+// wgmma_multicast, from its tile's size alone. Fitted, with the two above, to the times of cuBLAS's Hopper kernels with such
+// tiles and clusters at 58 shapes with a bias on an H200 (root mean square of the differences: 8 %). The kernel's own times are
+// not measured yet.
+constexpr double kWgmmaOfPeak = 0.845;       // share of the data sheet's peak that wgmma reaches
+constexpr double kFill = 150e3;              // bytes per microsecond into an SM's shared memory
+constexpr double kLeastKTile = 0.06;         // of one block
+constexpr double kTransposedEpilogue = 3.5;  // of a tile of 128x256, 16-bit with a full C
+constexpr double kInFours = 0.91;            // share of the SMs that clusters of four occupy: 30 clusters on an H200
+
+// A guess, for mma_guarded, which has not been measured: an SM's time to issue 32 copies of an alignment's bytes.
+constexpr double kNarrowCopies = 0.003;
 
 constexpr double large_tiles(const Config& config) { return double(config.tile_m * config.tile_n) / (128 * 256); }
 
@@ -80,10 +93,48 @@ double sm_us(const Config& config, double tiles, double product, double epilogue
   return tiles * std::max(product + kPingpongOrder, (product + epilogue) / 2) + epilogue;
 }
 
+// All bytes at copy bandwidth. `d_layers` counts the layers of D.
+double dram_us(const PlanKey& p, int d_layers, const DeviceSpec& device) {
+  const double operands = (double(p.m) + double(p.n)) * p.k * size_of(p.a.dtype);
+  return (operands + double(p.m) * p.n * size_of(p.d.dtype) * d_layers + c_bytes(p)) / bytes_per_us(device);
+}
+
+// A kernel's time, launch included. Arithmetic and memory overlap but for a share of the shorter.
+double launched_us(const KernelTraits& kernel, const Config& config, double arithmetic, double memory) {
+  const double overlap = repacks(kernel.access) && uses_pdl(config) ? kOverlap : 0;
+  return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + kLaunch - overlap;
+}
+
+// Whether rows of operand x, (outer, K), begin within lines when TMA reads them.
+bool straddles(const MatrixKey& x, int64_t outer, int64_t k, bool along_k) {
+  const int64_t leading = order_of(x) == Order::row_major ? x.row : x.col;
+  return !needs_repack(x, outer, k, along_k) && leading * size_of(x.dtype) % 128 != 0;
+}
+bool straddles_a(const KernelTraits& kernel, const PlanKey& p) {
+  return straddles(p.a, p.m, p.k, repacks_along_k(kernel.access));
+}
+bool straddles_b(const PlanKey& p) { return straddles(transpose(p.b), p.n, p.k, false); }
+
+// The time in which L2 delivers `k_tiles` K tiles to `clusters` clusters. The blocks of a cluster read each operand once.
+double l2_us(const KernelTraits& kernel, const Config& config, const PlanKey& p, Cluster cluster, int64_t clusters,
+             int64_t k_tiles, const DeviceSpec& device) {
+  const double a = double(std::min<int64_t>(config.tile_m, p.m)) * cluster.m * (straddles_a(kernel, p) ? kStraddling : 1);
+  const double b = double(std::min<int64_t>(config.tile_n, p.n)) * cluster.n * (straddles_b(p) ? kStraddling : 1);
+  return clusters * (a + b) * k_tiles * config.tile_k * size_of(p.a.dtype) / (kL2 * device.gpu.num_sms);
+}
+
+// The time of `work` products, of which `at_once` run at the same time. Each takes `product`, or as long as L2 takes for all
+// that run: `l2` if these are `at_once`.
+double waves_us(int64_t work, int64_t at_once, double product, double l2) {
+  const int64_t full = work / at_once, rest = work % at_once;
+  return full * std::max(product, l2) + (rest > 0 ? std::max(product, l2 * rest / at_once) : 0);
+}
+
 // The longer of two times: the busiest SM's tiles at the configuration's rate, and all bytes at copy bandwidth. `epilogue` is
-// the time of a tile's epilogue, which a product of the same SM may hide. `d_layers` counts the layers of D.
+// the time of a tile's epilogue, which a product of the same SM may hide. `l2` is the time that L2 takes for a tile of every SM,
+// or 0 if the rate includes it.
 double product_us(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, int k_slices, int d_layers,
-                  double epilogue, const DeviceSpec& device) {
+                  double epilogue, const DeviceSpec& device, double l2 = 0) {
   const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), k_slices);
   const int64_t work = ceil_div(p.m, config.tile_m) * ceil_div(p.n, config.tile_n) * k_slices;
   const double per_sm = double(ceil_div(work, device.gpu.num_sms));
@@ -91,15 +142,13 @@ double product_us(const KernelTraits& kernel, const Config& config, Math math, c
   const double filled = std::min(1.0, per_sm / config.blocks_per_sm);
   const double flops = 2.0 * config.tile_m * config.tile_n * k_tiles * config.tile_k;
   const double rate = sm_rate(kernel, config, math, device) * (0.4 + 0.6 * filled);
-  const double arithmetic = sm_us(config, per_sm, flops / rate, epilogue + activation_us(p.activation) * large_tiles(config));
+  const bool waits_for_l2 = work > 0 && l2 > flops / rate;
+  const double product = waits_for_l2 ? waves_us(work, device.gpu.num_sms, flops / rate, l2) / per_sm : flops / rate;
+  const double arithmetic = sm_us(config, per_sm, product, epilogue + activation_us(p.activation) * large_tiles(config));
   // The ring of stages turns at most once per DRAM latency. This limits problems of few tiles with a long K.
   const double waves = double(ceil_div(work, int64_t(device.gpu.num_sms) * config.blocks_per_sm));
   const double ring = waves * double(k_tiles) / config.stages * kLatency;
-  const double bytes =
-      (double(p.m) + double(p.n)) * p.k * size_of(p.a.dtype) + double(p.m) * p.n * size_of(p.d.dtype) * d_layers + c_bytes(p);
-  const double memory = std::max(ring, bytes / bytes_per_us(device));
-  const double overlap = repacks(kernel.access) && uses_pdl(config) ? kOverlap : 0;
-  return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + kLaunch - overlap;
+  return launched_us(kernel, config, arithmetic, std::max(ring, dram_us(p, d_layers, device)));
 }
 
 }  // namespace
@@ -111,9 +160,14 @@ double estimate_tiles(const KernelTraits& kernel, const Config& config, Math mat
          kBoxStore * kOtherBoxes * large_tiles(config);
 }
 
+// The configurations' rates include L2's time for whole lines.
 double estimate_tma_epilogue(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, int k_slices,
-                             Cluster, const DeviceSpec& device) {
-  return product_us(kernel, config, math, p, k_slices, k_slices, tma_epilogue_us(config, p), device) + kBoxStore * config.boxes;
+                             Cluster cluster, const DeviceSpec& device) {
+  const bool whole_lines = !straddles_a(kernel, p) && !straddles_b(p);
+  const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), k_slices);
+  const double l2 = whole_lines ? 0 : l2_us(kernel, config, p, cluster, device.gpu.num_sms, k_tiles, device);
+  return product_us(kernel, config, math, p, k_slices, k_slices, tma_epilogue_us(config, p), device, l2) +
+         kBoxStore * config.boxes;
 }
 
 // A block of a cluster has one tile, so that no product hides its epilogue. D is written once.
@@ -124,15 +178,25 @@ double estimate_cluster(const KernelTraits& kernel, const Config& config, Math m
   return product_us(kernel, config, math, p, k_slices, 1, 0, device) + waves * (config.epilogue_us + kLaunch) - kLaunch;
 }
 
-// L2 delivers each operand's tile once for all blocks that share it.
+// A K tile takes as long as the slower of its products and its copies into shared memory.
 double estimate_multicast(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, int k_slices,
                           Cluster cluster, const DeviceSpec& device) {
-  const double epilogue = tma_epilogue_us(config, p);
-  const double clusters = double(ceil_div(p.m, config.tile_m * cluster.m)) * ceil_div(p.n, config.tile_n * cluster.n);
-  const double per_tile =
-      double(p.k) * size_of(p.a.dtype) * (double(config.tile_m) / cluster.n + double(config.tile_n) / cluster.m);
-  const double l2 = clusters * cluster.blocks() * per_tile / (kL2OfDram * bytes_per_us(device));
-  return std::max(l2 + kLaunch, product_us(kernel, config, math, p, k_slices, k_slices, epilogue, device));
+  const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), k_slices);
+  const int64_t work = ceil_div(p.m, config.tile_m * cluster.m) * ceil_div(p.n, config.tile_n * cluster.n) * k_slices;
+  const double share = cluster.blocks() > 2 ? kInFours : 1;
+  const int64_t at_once = std::max(1, int(device.gpu.num_sms * share) / cluster.blocks());
+  const double per_sm = double(ceil_div(work, at_once));
+  const double peak = kWgmmaOfPeak * device.gpu.wgmma_tflops * 1e6 / device.gpu.num_sms * relative_rate(math, kernel.unit);
+  const double products = 2.0 * config.tile_m * config.tile_n * config.tile_k / peak;
+  const double rows = double(std::min<int64_t>(config.tile_m, p.m) + std::min<int64_t>(config.tile_n, p.n));
+  const double copies = rows * config.tile_k * size_of(p.a.dtype) / kFill;
+  const double resident = std::max(1.0, std::min<double>(config.blocks_per_sm, per_sm));
+  const double k_tile = std::max({products, copies, kLeastKTile / resident});
+  const double c_and_d = size_of(p.d.dtype) + (present(p.c) && p.c.row && p.c.col ? size_of(p.c.dtype) : 0);
+  const double epilogue = large_tiles(config) * (kTransposedEpilogue * c_and_d / 4 + activation_us(p.activation));
+  const double l2 = l2_us(kernel, config, p, cluster, at_once, k_tiles, device);
+  const double arithmetic = waves_us(work, at_once, k_tiles * k_tile, l2) + per_sm * epilogue;
+  return launched_us(kernel, config, arithmetic, dram_us(p, k_slices, device)) + kBoxStore * config.boxes;
 }
 
 // Narrow copies are instructions: they come on top of the product, and do not wait for memory.

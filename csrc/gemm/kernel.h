@@ -44,7 +44,7 @@ struct Config {
   int threads;
   int smem_bytes;         // dynamic shared memory
   int blocks_per_sm;      // for __launch_bounds__
-  float tflops;           // with 16-bit operands while only the product runs, fitted to measured times
+  float tflops;           // with 16-bit operands while only the product runs, fitted to measured times; 0: not used
   float epilogue_us = 0;  // what no product hides of a tile's epilogue; 0: cost_model.cpp derives it from the tile's size
   int warp_slices = 1;    // mma_swizzle: groups of warps that multiply different k-steps of each K tile (sliced K)
   int boxes = 0;          // wgmma_tma, wgmma_multicast: boxes of C and D in shared memory, per warpgroup that multiplies
@@ -99,6 +99,7 @@ enum class OperandAccess : uint8_t {
 constexpr bool repacks(OperandAccess access) {
   return access == OperandAccess::aligned || access == OperandAccess::aligned_a_along_k;
 }
+constexpr bool repacks_along_k(OperandAccess access) { return access == OperandAccess::aligned_a_along_k; }
 
 // The layouts of C and D that a kernel can reach.
 enum class ResultAccess : uint8_t {

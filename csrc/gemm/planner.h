@@ -25,7 +25,7 @@ struct Candidate {
 
   int index() const { return int(config - kernel->configs.first); }
   // Whether A, where it is repacked, gets K contiguous.
-  bool repacks_along_k() const { return kernel->access == OperandAccess::aligned_a_along_k; }
+  bool repacks_along_k() const { return tc::repacks_along_k(kernel->access); }
   // The pitch of the rows of partial products. Where TMA alone writes them, they begin at 16-byte boundaries.
   int64_t partials_pitch(int64_t n) const { return kernel->result == ResultAccess::tma ? (n + 3) / 4 * 4 : n; }
   // Layers of partial products in workspace. 0: D is written directly.

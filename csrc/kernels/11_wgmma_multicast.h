@@ -38,33 +38,31 @@ TC_HOST_DEVICE constexpr int multicast_epilogue_bytes(int tile_m, int tile_n, in
 
 // tile_m rows of D lie on wgmma's N, and tile_n columns on its M, 64 for each wgmma. A block has one producer warpgroup and
 // `groups` consumer warpgroups. It has as many stages as fit, each (tile_m + tile_n) rows of 128 bytes and two barriers.
-constexpr Config wgmma_multicast_config(int tile_m, int tile_n, int groups, int blocks_per_sm, float tflops,
-                                        float epilogue_us) {
+constexpr Config wgmma_multicast_config(int tile_m, int tile_n, int groups, int blocks_per_sm) {
   constexpr int kRoom = 227 * 1024, kRoomOfTwo = 113 * 1024, kMostStages = 24;
   const int buffers = multicast_buffers(tile_m, tile_n / groups, false, 3);
   const int stage = (tile_m + tile_n) * 128 + 16, epilogue = multicast_epilogue_bytes(tile_m, tile_n, groups, buffers);
   const int fit = ((blocks_per_sm == 1 ? kRoom : kRoomOfTwo) - epilogue) / stage,
             stages = fit < kMostStages ? fit : kMostStages;
   const int smem_bytes = stages * stage + epilogue, threads = (groups + 1) * 128;
-  return {tile_m, tile_n, 64, stages, threads, smem_bytes, blocks_per_sm, tflops, epilogue_us, 1, buffers, false, kHopper};
+  return {tile_m, tile_n, 64, stages, threads, smem_bytes, blocks_per_sm, 0, 0, 1, buffers, false, kHopper};
 }
 
-// No rate and no epilogue is measured yet: all are guesses from wgmma_tma's configurations with similar tiles.
+// A greedy search by the cost model on drawn problems (bench/shapes.py) chose the sizes, from those of 8 to 256 rows by 64 to 256
+// columns. One size more would make the best predicted times less than 0.1 % shorter in the mean. The tile of 144x64 spills with
+// two blocks on an SM.
 inline constexpr Config kWgmmaMulticast[] = {
-    // tile_m, tile_n, groups, blocks per SM, TFLOP/s, epilogue us
-    wgmma_multicast_config(8, 64, 1, 2, 60.f, 0.5f),     wgmma_multicast_config(16, 64, 1, 2, 120.f, 0.5f),
-    wgmma_multicast_config(24, 64, 1, 2, 170.f, 0.6f),   wgmma_multicast_config(32, 64, 1, 2, 220.f, 0.7f),
-    wgmma_multicast_config(40, 64, 1, 2, 260.f, 0.7f),   wgmma_multicast_config(48, 64, 1, 2, 300.f, 0.8f),
-    wgmma_multicast_config(64, 64, 1, 2, 370.f, 0.9f),   wgmma_multicast_config(80, 64, 1, 2, 420.f, 1.f),
-    wgmma_multicast_config(96, 64, 1, 2, 460.f, 1.1f),   wgmma_multicast_config(128, 64, 1, 2, 520.f, 1.3f),
-    wgmma_multicast_config(16, 128, 2, 1, 130.f, 0.6f),  wgmma_multicast_config(24, 128, 2, 1, 190.f, 0.7f),
-    wgmma_multicast_config(32, 128, 2, 1, 250.f, 0.8f),  wgmma_multicast_config(48, 128, 2, 1, 350.f, 1.f),
-    wgmma_multicast_config(64, 128, 2, 1, 450.f, 1.2f),  wgmma_multicast_config(80, 128, 2, 1, 520.f, 1.4f),
-    wgmma_multicast_config(96, 128, 2, 1, 580.f, 1.6f),  wgmma_multicast_config(112, 128, 2, 1, 620.f, 1.8f),
-    wgmma_multicast_config(128, 128, 2, 1, 660.f, 2.f),  wgmma_multicast_config(160, 128, 2, 1, 720.f, 2.4f),
-    wgmma_multicast_config(192, 128, 2, 1, 755.f, 2.8f), wgmma_multicast_config(256, 128, 2, 1, 820.f, 3.6f),
-    wgmma_multicast_config(96, 256, 2, 1, 700.f, 2.8f),  wgmma_multicast_config(128, 256, 2, 1, 800.f, 3.6f),
-    wgmma_multicast_config(160, 256, 2, 1, 810.f, 4.4f), wgmma_multicast_config(128, 192, 3, 1, 755.f, 2.8f),
+    // tile_m, tile_n, groups, blocks per SM
+    wgmma_multicast_config(8, 64, 1, 2),    wgmma_multicast_config(16, 64, 1, 2),   wgmma_multicast_config(24, 64, 1, 2),
+    wgmma_multicast_config(32, 64, 1, 2),   wgmma_multicast_config(40, 64, 1, 2),   wgmma_multicast_config(48, 64, 1, 2),
+    wgmma_multicast_config(56, 64, 1, 2),   wgmma_multicast_config(64, 64, 1, 2),   wgmma_multicast_config(80, 64, 1, 2),
+    wgmma_multicast_config(96, 64, 1, 2),   wgmma_multicast_config(112, 64, 1, 2),  wgmma_multicast_config(128, 64, 1, 2),
+    wgmma_multicast_config(144, 64, 1, 1),  wgmma_multicast_config(32, 128, 2, 1),  wgmma_multicast_config(64, 128, 2, 1),
+    wgmma_multicast_config(80, 128, 2, 1),  wgmma_multicast_config(96, 128, 2, 1),  wgmma_multicast_config(112, 128, 2, 1),
+    wgmma_multicast_config(128, 128, 2, 1), wgmma_multicast_config(160, 128, 2, 1), wgmma_multicast_config(192, 128, 2, 1),
+    wgmma_multicast_config(256, 128, 2, 1), wgmma_multicast_config(64, 192, 3, 1),  wgmma_multicast_config(80, 192, 3, 1),
+    wgmma_multicast_config(96, 192, 3, 1),  wgmma_multicast_config(128, 192, 3, 1), wgmma_multicast_config(96, 256, 2, 1),
+    wgmma_multicast_config(128, 256, 2, 1), wgmma_multicast_config(144, 256, 2, 1),
 };
 
 }  // namespace tc

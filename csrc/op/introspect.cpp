@@ -108,14 +108,23 @@ DeviceSpec described(const py::dict& gpu) {
           gpu["name"].cast<std::string>()};
 }
 
-// Every candidate: the plan first, then in ladder order. A table's plan whose modes are not the planner's is one more candidate.
-py::list list_candidates(const std::string& problem, const py::dict& gpu) {
+Scope scope_named(const std::string& name) {
+  const std::optional<Scope> scope = find_scope(name);
+  if (!scope) throw py::value_error("there is no kernel '" + name + "'");
+  return *scope;
+}
+
+// Every candidate that a name allows, or every one for "": the plan first, then in ladder order. A table's plan whose modes are
+// not the planner's is one more candidate.
+py::list list_candidates(const std::string& problem, const py::dict& gpu, const std::string& name) {
   const PlanKey key = key_named(problem);
   const DeviceSpec device = described(gpu);
-  const Candidate pick = table_or_plan(key, device);
+  const Scope scope = scope_named(name);
+  const Candidate pick = name.empty() ? table_or_plan(key, device) : plan(key, device, scope);
   py::list result;
   const auto append = [&](const Candidate& x) {
-    const bool forced = x.from_table && plan(key, device, {x.kernel, x.config, x.cluster}).k_slices != x.k_slices;
+    const bool fixed = x.from_table || scope.k_slices;
+    const bool forced = fixed && plan(key, device, {x.kernel, x.config, x.cluster}).k_slices != x.k_slices;
     result.append(py::dict(
         "kernel"_a = x.kernel->name, "index"_a = x.index(), "config"_a = describe(*x.kernel, x.index()),
         "math"_a = name_of(x.math), "exchanged"_a = x.exchanged, "microseconds"_a = x.microseconds, "k_slices"_a = x.k_slices,
@@ -126,7 +135,7 @@ py::list list_candidates(const std::string& problem, const py::dict& gpu) {
         "reason"_a = x.reason ? py::object(py::str(x.reason)) : py::object(py::none())));
   };
   if (pick.kernel) append(pick);
-  for (const Candidate& x : candidates(key, device))
+  for (const Candidate& x : candidates(key, device, scope))
     if (x.config != pick.config || x.math != pick.math || x.k_slices != pick.k_slices || !(x.cluster == pick.cluster))
       append(x);
   return result;
@@ -136,12 +145,11 @@ py::list list_candidates(const std::string& problem, const py::dict& gpu) {
 py::tuple planned(const std::string& problem, const py::dict& gpu, const std::string& name) {
   const PlanKey key = key_named(problem);
   const DeviceSpec device = described(gpu);
-  const std::optional<Scope> scope = find_scope(name);
-  if (!scope) throw py::value_error("there is no kernel '" + name + "'");
+  const Scope scope = scope_named(name);
   Candidate x;
   {
     const py::gil_scoped_release release;
-    x = name.empty() ? cached_plan(key, device) : plan(key, device, *scope);
+    x = name.empty() ? cached_plan(key, device) : plan(key, device, scope);
   }
   if (!x.kernel) return py::make_tuple(py::none(), 0);
   return py::make_tuple(std::string(x.kernel->name) + "/" + std::to_string(x.index()), x.k_slices);
@@ -177,7 +185,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("problem", &problem_text, py::kw_only(), py::arg("m"), py::arg("n"), py::arg("k"), py::arg("a"), py::arg("b"),
              py::arg("c"), py::arg("d"), py::arg("alpha"), py::arg("beta"), py::arg("activation"), py::arg("tf32"));
   module.def("describe_problem", &describe_problem, py::arg("problem"));
-  module.def("candidates", &list_candidates, py::arg("problem"), py::arg("gpu"));
+  module.def("candidates", &list_candidates, py::arg("problem"), py::arg("gpu"), py::arg("name"));
   module.def("planned", &planned, py::arg("problem"), py::arg("gpu"), py::arg("name"));
   module.def("load_plans", &load_plans, py::arg("gpu"), py::arg("sm"), py::arg("num_sms"), py::arg("plans"));
   module.def("unload_plans", [] { set_plan_table(nullptr); });

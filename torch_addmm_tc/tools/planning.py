@@ -151,9 +151,13 @@ class Plan:
     candidates: tuple[Candidate, ...]
 
     @staticmethod
-    def of(problem: str, gpu: Gpu) -> "Plan":
-        """Plan a problem that problem_key returned."""
-        return Plan(tuple(Candidate(**candidate) for candidate in _C.candidates(problem, gpu.facts)))
+    def of(problem: str, gpu: Gpu, name: str = "") -> "Plan":
+        """Plan a problem that problem_key returned, with the candidates that a kernel_name allows, or with every one.
+
+        Raises:
+            ValueError: if `problem` is no problem's text or `name` no kernel_name.
+        """
+        return Plan(tuple(Candidate(**candidate) for candidate in _C.candidates(problem, gpu.facts, name)))
 
     @property
     def pick(self) -> Candidate | None:

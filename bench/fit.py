@@ -1,0 +1,150 @@
+"""The cost model's predictions beside the times of bench.candidates. It needs no GPU: the planner is a function of the problem
+and the GPU's facts, which the file holds.
+
+    python -m bench.fit FILE [FILE ...] [--worst N]
+
+After a change of a constant in csrc/gemm/cost_model.cpp or of a configuration's rate, build and run the command again. It
+prints
+
+- for each configuration, how many times as long as predicted its runs took: the median, and the range of the middle 80 %.
+  A median beyond 1 is a wrong rate or epilogue, a wide range is a wrong form of the model;
+- what the planner's picks cost over the fastest candidate that was timed (regret), and the speed relative to torch.addmm: for
+  the kernels that it picks by itself, and as if it picked any kernel;
+- the N problems where the second pick loses most.
+"""
+
+import argparse
+import dataclasses
+import json
+import statistics
+from pathlib import Path
+
+from bench.report import SLOWER, geometric_mean
+from bench.shapes import SurveyProblem
+from torch_addmm_tc.tools.planning import Gpu, Plan
+
+
+@dataclasses.dataclass(frozen=True)
+class Timed:
+    """A problem's candidates that were timed and that this build has too.
+
+    Args:
+        problem: the SurveyProblem.
+        torch_addmm: torch.addmm's time in microseconds.
+        candidates: (Candidate with this build's prediction, measured microseconds) pairs.
+        unknown: names in the file that this build cannot run.
+    """
+
+    problem: SurveyProblem
+    torch_addmm: float
+    candidates: tuple
+    unknown: tuple[str, ...]
+
+    @classmethod
+    def of(cls, row: dict, gpu: Gpu) -> "Timed":
+        """Predict a row of bench.candidates' file anew."""
+        found, unknown = [], []
+        for name, time in row["times"].items():
+            try:
+                candidate = Plan.of(row["key"], gpu, name).pick
+            except ValueError:  # the configuration was removed
+                candidate = None
+            if candidate:
+                found.append((candidate, time))
+            else:
+                unknown.append(name)
+        return cls(SurveyProblem.of(row), row["torch"], tuple(found), tuple(unknown))
+
+    def pick(self, any_kernel: bool):
+        """Return the (candidate, measured time) with the shortest prediction, or None if no candidate is eligible.
+
+        Args:
+            any_kernel: whether kernels that run by name only are eligible.
+        """
+        eligible = [x for x in self.candidates if any_kernel or not x[0].by_name_only]
+        return min(eligible, key=lambda x: x[0].microseconds, default=None)
+
+    @property
+    def fastest(self):
+        """The (candidate, measured time) with the shortest time."""
+        return min(self.candidates, key=lambda x: x[1])
+
+
+def load(file: Path) -> list[Timed]:
+    """Return the problems of bench.candidates' file for which at least one candidate is left."""
+    result = json.loads(file.read_text())
+    rows = [Timed.of(row, Gpu(**result["gpu"])) for row in result["rows"]]
+    return [row for row in rows if row.candidates]
+
+
+def configurations(rows) -> list[str]:
+    """Return a table's lines: each configuration's measured time over its predicted time."""
+    ratios, wins = {}, {}
+    for row in rows:
+        fastest = row.fastest[0]
+        for x, time in row.candidates:
+            key = (x.kernel, x.index, "x".join(str(x.config[f"tile_{s}"]) for s in "mnk"))
+            ratios.setdefault(key, []).append(time / x.microseconds)
+            wins[key] = wins.get(key, 0) + (x is fastest)
+    lines = ["| configuration | tile | times | fastest | measured / predicted | middle 80 % |", "|---|---|---|---|---|---|"]
+    for (kernel, index, tile), values in sorted(ratios.items()):
+        # With few values, the outer deciles are the extremes.
+        deciles = statistics.quantiles(values, n=10, method="inclusive") if len(values) > 1 else 2 * values
+        lines.append(
+            f"| {kernel}/{index} | {tile} | {len(values)} | {wins[kernel, index, tile]} | {statistics.median(values):.2f} | "
+            f"{deciles[0]:.2f} to {deciles[-1]:.2f} |"
+        )
+    return lines
+
+
+def choices(rows) -> list[str]:
+    """Return a table's lines: regret and speed of the picks, and the speed of the fastest candidates."""
+    lines = ["| picks from | problems | regret | worst | vs torch.addmm | slower | worst |", "|---|---|---|---|---|---|---|"]
+
+    def line(name, times):
+        rivals = [row for row, time in zip(rows, times) if time]
+        times = [time for time in times if time]
+        regrets = [time / row.fastest[1] for row, time in zip(rivals, times)]
+        ratios = [row.torch_addmm / time for row, time in zip(rivals, times)]
+        lines.append(
+            f"| {name} | {len(times)} | {geometric_mean(regrets):.3f} | {max(regrets):.2f} | {geometric_mean(ratios):.2f}x | "
+            f"{sum(x < SLOWER for x in ratios) / len(ratios):.0%} | {min(ratios):.2f}x |"
+        )
+
+    for name, any_kernel in (("the planner's kernels", False), ("every kernel", True)):
+        picks = [row.pick(any_kernel) for row in rows]
+        if any(picks):
+            line(name, [pick and pick[1] for pick in picks])
+    line("the times (the fastest)", [row.fastest[1] for row in rows])
+    return lines
+
+
+def worst(rows, count: int) -> list[str]:
+    """Return a line for each of the `count` problems whose pick among all kernels takes longest over the fastest candidate."""
+    lines = []
+    for row in sorted(rows, key=lambda row: -row.pick(True)[1] / row.fastest[1])[:count]:
+        (pick, pick_us), (best, best_us), p = row.pick(True), row.fastest, row.problem
+        lines.append(
+            f"{pick_us / best_us:.2f}x at {p.m}x{p.n}x{p.k} {p.b} {p.c} {p.dtype}: "
+            f"pick {pick.exact_name} {pick_us:.1f} us for {pick.microseconds:.1f} predicted, "
+            f"fastest {best.exact_name} {best_us:.1f} for {best.microseconds:.1f}, torch.addmm {row.torch_addmm:.1f}"
+        )
+    return lines
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m bench.fit", description=__doc__.split("\n")[0])
+    parser.add_argument("files", type=Path, nargs="+", help="what bench.candidates wrote")
+    parser.add_argument("--worst", type=int, default=20, help="problems to list")
+    options = parser.parse_args()
+    rows = [row for file in options.files for row in load(file)]
+    if not rows:
+        raise SystemExit("these files hold no time of a candidate that this build has")
+    print("\n".join([*configurations(rows), "", *choices(rows), "", *worst(rows, options.worst)]))
+    unknown = sorted({name for row in rows for name in row.unknown})
+    if unknown:
+        print(f"\n{len(unknown)} timed candidates are none of this build's: {', '.join(unknown[:5])}")
+
+
+if __name__ == "__main__":
+    main()
