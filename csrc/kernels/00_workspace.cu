@@ -136,16 +136,21 @@ __global__ __launch_bounds__(THREADS, 4) void make_k_contiguous(
 template <typename T, int W>
 __global__ __launch_bounds__(THREADS) void reduce(const GemmDesc p, const VectorAccess access, const float* partials,
                                                   const int64_t pitch, const int k_slices) {
+  constexpr int LOADS = 8;  // in flight, whatever k_slices is: D is small and K has many slices, so the loads must overlap
   wait_on_dependencies();
   const int64_t vectors_n = p.n / W, vectors = p.m * vectors_n;
   for (int64_t v = blockIdx.x * int64_t(THREADS) + threadIdx.x; v < vectors; v += int64_t(gridDim.x) * THREADS) {
     const int64_t i = v / vectors_n, j = v % vectors_n * W;
     float sum[W] = {};
-#pragma unroll 8  // loads in flight: D is small and K has many slices, so the loads of one sum must overlap
-    for (int s = 0; s < k_slices; ++s) {
-      const Vec<float, W> partial = *reinterpret_cast<const Vec<float, W>*>(partials + (s * p.m + i) * pitch + j);
+    for (int first = 0; first < k_slices; first += LOADS) {
+      Vec<float, W> partial[LOADS];
 #pragma unroll
-      for (int e = 0; e < W; ++e) sum[e] += partial.x[e];
+      for (int s = 0; s < LOADS && first + s < k_slices; ++s)
+        partial[s] = *reinterpret_cast<const Vec<float, W>*>(partials + ((first + s) * p.m + i) * pitch + j);
+#pragma unroll
+      for (int s = 0; s < LOADS && first + s < k_slices; ++s)
+#pragma unroll
+        for (int e = 0; e < W; ++e) sum[e] += partial[s].x[e];
     }
     finish_vector<T>(p, access, i, j, sum);
   }
