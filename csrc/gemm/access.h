@@ -63,6 +63,13 @@ int64_t repacked_bytes(const X& x, int64_t outer, int64_t k, bool along_k = fals
   return (order_of(r) == Order::row_major ? outer * r.row : k * r.col) * size_of(r.dtype);
 }
 
+// Whether contiguous rows (or columns) of x begin within lines of 128 bytes, if x begins with one.
+template <typename X>
+bool straddles_lines(const X& x, int64_t rows, int64_t cols) {
+  const bool row_major = order_of(x) == Order::row_major;
+  return (row_major ? rows : cols) > 1 && (row_major ? x.row : x.col) * size_of(x.dtype) % 128 != 0;
+}
+
 // Whether TMA can read x in place: contiguous rows that start at 16-byte boundaries.
 template <typename X>
 bool tma_loads(const X& x, int64_t rows, int64_t cols) {

@@ -24,8 +24,8 @@ constexpr double kLaunch = 2.5;               // an empty kernel
 constexpr double kOverlap = 1.0;              // of kLaunch, hidden under the previous kernel by programmatic dependent launch
 
 // TMA's rows of 128 bytes, where the leading dimension is no multiple of 128 bytes. At 14 such shapes, with a bias on an H200,
-// wgmma_tma took 1.2 to 2.3 times the predicted time without these two constants, and with them 0.9 to 1.4 times, but 1.2 to 2.2
-// times at the five shapes of N <= 64, where something else counts.
+// wgmma_tma took 1.2 to 2.3 times the predicted time without these two constants. With them it takes 0.9 to 1.1 times at the
+// larger shapes, 1.2 to 1.5 where it runs under 15 us, and 1.2 to 2.2 where N <= 64: something else counts there.
 constexpr double kStraddling = 1.75;  // lines that such a row takes
 constexpr double kL2 = 87e3;          // bytes per microsecond from L2, for each SM; blocks that share by multicast read once
 
@@ -105,22 +105,15 @@ double launched_us(const KernelTraits& kernel, const Config& config, double arit
   return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + kLaunch - overlap;
 }
 
-// Whether rows of operand x, (outer, K), begin within lines when TMA reads them.
-bool straddles(const MatrixKey& x, int64_t outer, int64_t k, bool along_k) {
-  const int64_t leading = order_of(x) == Order::row_major ? x.row : x.col;
-  return !needs_repack(x, outer, k, along_k) && leading * size_of(x.dtype) % 128 != 0;
+// The lines of a K tile that a cluster reads, where a row that straddles lines counts as `straddling` of them.
+double cluster_lines(const Config& config, const PlanKey& p, Cluster cluster, double straddling) {
+  const double a = straddles_lines(p.a, p.m, p.k) ? straddling : 1, b = straddles_lines(p.b, p.k, p.n) ? straddling : 1;
+  return a * std::min<int64_t>(config.tile_m, p.m) * cluster.m + b * std::min<int64_t>(config.tile_n, p.n) * cluster.n;
 }
-bool straddles_a(const KernelTraits& kernel, const PlanKey& p) {
-  return straddles(p.a, p.m, p.k, repacks_along_k(kernel.access));
-}
-bool straddles_b(const PlanKey& p) { return straddles(transpose(p.b), p.n, p.k, false); }
 
-// The time in which L2 delivers `k_tiles` K tiles to `clusters` clusters. The blocks of a cluster read each operand once.
-double l2_us(const KernelTraits& kernel, const Config& config, const PlanKey& p, Cluster cluster, int64_t clusters,
-             int64_t k_tiles, const DeviceSpec& device) {
-  const double a = double(std::min<int64_t>(config.tile_m, p.m)) * cluster.m * (straddles_a(kernel, p) ? kStraddling : 1);
-  const double b = double(std::min<int64_t>(config.tile_n, p.n)) * cluster.n * (straddles_b(p) ? kStraddling : 1);
-  return clusters * (a + b) * k_tiles * config.tile_k * size_of(p.a.dtype) / (kL2 * device.gpu.num_sms);
+// The time in which L2 delivers `lines` lines of each of `k_tiles` K tiles to each SM or, divided by its blocks, cluster.
+double l2_us(const Config& config, const PlanKey& p, double lines, int64_t k_tiles) {
+  return lines * k_tiles * config.tile_k * size_of(p.a.dtype) / kL2;
 }
 
 // The time of `work` products, of which `at_once` run at the same time. Each takes `product`, or as long as L2 takes for all
@@ -131,10 +124,10 @@ double waves_us(int64_t work, int64_t at_once, double product, double l2) {
 }
 
 // The longer of two times: the busiest SM's tiles at the configuration's rate, and all bytes at copy bandwidth. `epilogue` is
-// the time of a tile's epilogue, which a product of the same SM may hide. `l2` is the time that L2 takes for a tile of every SM,
-// or 0 if the rate includes it.
+// the time of a tile's epilogue, which a product of the same SM may hide. `straddling` counts the lines of a row of 128 bytes that
+// begins within a line. The rates include L2's time for whole lines.
 double product_us(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, int k_slices, int d_layers,
-                  double epilogue, const DeviceSpec& device, double l2 = 0) {
+                  double epilogue, const DeviceSpec& device, double straddling = 1) {
   const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), k_slices);
   const int64_t work = ceil_div(p.m, config.tile_m) * ceil_div(p.n, config.tile_n) * k_slices;
   const double per_sm = double(ceil_div(work, device.gpu.num_sms));
@@ -142,8 +135,12 @@ double product_us(const KernelTraits& kernel, const Config& config, Math math, c
   const double filled = std::min(1.0, per_sm / config.blocks_per_sm);
   const double flops = 2.0 * config.tile_m * config.tile_n * k_tiles * config.tile_k;
   const double rate = sm_rate(kernel, config, math, device) * (0.4 + 0.6 * filled);
-  const bool waits_for_l2 = work > 0 && l2 > flops / rate;
-  const double product = waits_for_l2 ? waves_us(work, device.gpu.num_sms, flops / rate, l2) / per_sm : flops / rate;
+  double product = flops / rate;
+  const double whole = cluster_lines(config, p, {}, 1), lines = cluster_lines(config, p, {}, straddling);
+  if (work > 0 && lines > whole) {
+    const double l2 = std::min(product, l2_us(config, p, whole, k_tiles)) * lines / whole;
+    product = waves_us(work, device.gpu.num_sms, product, l2) / per_sm;
+  }
   const double arithmetic = sm_us(config, per_sm, product, epilogue + activation_us(p.activation) * large_tiles(config));
   // The ring of stages turns at most once per DRAM latency. This limits problems of few tiles with a long K.
   const double waves = double(ceil_div(work, int64_t(device.gpu.num_sms) * config.blocks_per_sm));
@@ -160,14 +157,10 @@ double estimate_tiles(const KernelTraits& kernel, const Config& config, Math mat
          kBoxStore * kOtherBoxes * large_tiles(config);
 }
 
-// The configurations' rates include L2's time for whole lines.
 double estimate_tma_epilogue(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, int k_slices,
-                             Cluster cluster, const DeviceSpec& device) {
-  const bool whole_lines = !straddles_a(kernel, p) && !straddles_b(p);
-  const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), k_slices);
-  const double l2 = whole_lines ? 0 : l2_us(kernel, config, p, cluster, device.gpu.num_sms, k_tiles, device);
-  return product_us(kernel, config, math, p, k_slices, k_slices, tma_epilogue_us(config, p), device, l2) +
-         kBoxStore * config.boxes;
+                             Cluster, const DeviceSpec& device) {
+  const double epilogue = tma_epilogue_us(config, p);
+  return product_us(kernel, config, math, p, k_slices, k_slices, epilogue, device, kStraddling) + kBoxStore * config.boxes;
 }
 
 // A block of a cluster has one tile, so that no product hides its epilogue. D is written once.
@@ -194,7 +187,7 @@ double estimate_multicast(const KernelTraits& kernel, const Config& config, Math
   const double k_tile = std::max({products, copies, kLeastKTile / resident});
   const double c_and_d = size_of(p.d.dtype) + (present(p.c) && p.c.row && p.c.col ? size_of(p.c.dtype) : 0);
   const double epilogue = large_tiles(config) * (kTransposedEpilogue * c_and_d / 4 + activation_us(p.activation));
-  const double l2 = l2_us(kernel, config, p, cluster, at_once, k_tiles, device);
+  const double l2 = l2_us(config, p, cluster_lines(config, p, cluster, kStraddling) / cluster.blocks(), k_tiles) * share;
   const double arithmetic = waves_us(work, at_once, k_tiles * k_tile, l2) + per_sm * epilogue;
   return launched_us(kernel, config, arithmetic, dram_us(p, k_slices, device)) + kBoxStore * config.boxes;
 }

@@ -58,20 +58,36 @@ void choose_modes(Candidate& x, const PlanKey& key, const DeviceSpec& device, co
   if (!any && !x.reason) x.reason = "it does not split this problem's K into that many slices";
 }
 
-// `key` is exchanged already if the candidate exchanges operands.
+// The key as the product reads it, with the candidate's repacked operands.
+PlanKey after_repacks(PlanKey key, const Candidate& x) {
+  if (x.repack_a) key.a = repacked(key.a, key.m, key.k, x.repacks_along_k()), key.a.alignment = 16;
+  if (x.repack_b) key.b = transpose(repacked(transpose(key.b), key.n, key.k)), key.b.alignment = 16;
+  return key;
+}
+
+// Chooses which operands to repack, and the modes. Operands that the kernel cannot read are repacked. Others are repacked if their
+// rows straddle lines (straddles_lines in access.h) and the predicted time of both kernels is shorter. `key` is exchanged already
+// if the candidate exchanges operands.
 Candidate evaluate(const KernelTraits& kernel, const Config& config, Math math, bool exchanged, const PlanKey& key,
                    const DeviceSpec& device, const Scope& scope) {
   Candidate x{&kernel, &config, math, exchanged};
   x.reason = unsupported_reason(kernel, config, math, key, device);
-  if (repacks(kernel.access)) {
-    x.repack_a = needs_repack(key.a, key.m, key.k, x.repacks_along_k());
-    x.repack_b = needs_repack(transpose(key.b), key.n, key.k);
-  }
   x.finish_apart = kernel.result == ResultAccess::tma && !tma_reaches_c_and_d(key);
-  choose_modes(x, key, device, scope);
-  if (x.repack_a) x.microseconds += float(repack_us(key.a, key.m, key.k, device));
-  if (x.repack_b) x.microseconds += float(repack_us(key.b, key.n, key.k, device));
-  return x;
+  const bool any = repacks(kernel.access);
+  const bool must_a = any && needs_repack(key.a, key.m, key.k, x.repacks_along_k());
+  const bool must_b = any && needs_repack(transpose(key.b), key.n, key.k);
+  const bool may_a = any && !must_a && straddles_lines(key.a, key.m, key.k);
+  const bool may_b = any && !must_b && straddles_lines(key.b, key.k, key.n);
+  Candidate best;
+  for (int more_a = 0; more_a <= may_a; ++more_a)
+    for (int more_b = 0; more_b <= may_b; ++more_b) {
+      x.repack_a = must_a || more_a, x.repack_b = must_b || more_b;
+      choose_modes(x, after_repacks(key, x), device, scope);
+      if (x.repack_a) x.microseconds += float(repack_us(key.a, key.m, key.k, device));
+      if (x.repack_b) x.microseconds += float(repack_us(key.b, key.n, key.k, device));
+      if (!best.kernel || x.microseconds < best.microseconds) best = x;
+    }
+  return best;
 }
 
 // Whether a kernel has a math for operands of this dtype.

@@ -91,7 +91,8 @@ class Candidate:
         k_slices: the number of K slices. More than 1 means split-K, whose slices are summed in a fixed order.
         k_slices_forced: whether the planner would choose another number of K slices under the same name.
         cluster: (m, n), blocks of a cluster that share operands by multicast. None for kernels without that choice.
-        repack_a, repack_b: whether the operand is copied into the workspace first, because the kernel cannot read its layout.
+        repack_a, repack_b: whether the operand is copied into the workspace first, because the kernel cannot read its layout,
+            or reads it so slowly that the copy is predicted to pay.
         exchanged: whether the kernel computes D^T = B^T A^T, because D is column-major.
         workspace_bytes: the size of the workspace.
         by_name_only: whether the planner never picks the kernel by itself, because its times have not been measured.
