@@ -29,6 +29,12 @@ from torch_addmm_tc.tools.planning import Plan, problem_key
 ROUNDS = 3
 
 
+def facts(candidate) -> list:
+    """Return what a candidate's name stands for. Names are stable only while configurations and the cost model are."""
+    tile = [candidate.config[name] for name in ("tile_m", "tile_n", "tile_k", "stages", "threads", "blocks_per_sm")]
+    return [*tile, candidate.repack_a, candidate.repack_b]
+
+
 def names(problem: str, gpu, within: float, kernel: str) -> list[str]:
     """Return the exact names of the candidates to time: of `kernel`, or of all kernels if it is empty.
 
@@ -58,7 +64,8 @@ def measure(problem, pool, *, peaks, within, kernel) -> dict:
 
     Returns:
         The problem's fields, "key" (its text for the planner), "limit", "torch", "pick" (its name), "times" {name:
-        microseconds}, and "errors" {name: the largest error of an element, as a fraction of its bound}.
+        microseconds}, "facts" {name: what facts() returned}, and "errors" {name: the largest error of an element, as a
+        fraction of its bound}.
     """
     tf32, limit = problem.dtype == "tf32", problem.limit(peaks)
     dtype = torch.float32 if tf32 else getattr(torch, problem.dtype)
@@ -74,14 +81,15 @@ def measure(problem, pool, *, peaks, within, kernel) -> dict:
         return [lambda args=args: function(args) for args in (sets[i % len(sets)] for i in range(calls))]
 
     contenders = {"torch": contender(lambda args: torch.mm(*args[1:]) if args[0] is None else torch.addmm(*args, **scalars))}
-    errors = {}
+    errors, described = {}, {}
     for name in {pick: None} | dict.fromkeys(names(key, gpu, within, kernel)):
         errors[name] = sampled_error(sets[0], run_by_name(sets[0], name, **options), tf32=tf32, **scalars)
         contenders[name] = contender(lambda args, name=name: run_by_name(args, name, **options))
+        described[name] = facts(Plan.of(key, gpu, name).pick)
     times = timing.interleaved(contenders, cuda=True, rounds=ROUNDS, seconds=SECONDS_BUSY, rests=False)
     micro = {name: time.median * 1e6 for name, time in times.items()}
     figures = {"key": key, "limit": limit, "torch": micro.pop("torch"), "pick": pick}
-    return dataclasses.asdict(problem) | figures | {"times": micro, "errors": errors}
+    return dataclasses.asdict(problem) | figures | {"times": micro, "facts": described, "errors": errors}
 
 
 def main():

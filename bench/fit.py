@@ -8,8 +8,8 @@ prints
 
 - for each configuration, how many times as long as predicted its runs took: the median, and the range of the middle 80 %.
   A median beyond 1 is a wrong rate or epilogue, a wide range is a wrong form of the model;
-- what the planner's picks cost over the fastest candidate that was timed (regret), and the speed relative to torch.addmm: for
-  the kernels that it picks by itself, and as if it picked any kernel;
+- what picks among the timed candidates cost over the fastest of them (regret), and the speed relative to torch.addmm: picks
+  from the kernels that the planner picks by itself, and from every kernel;
 - the N problems where the second pick loses most.
 """
 
@@ -19,6 +19,7 @@ import json
 import statistics
 from pathlib import Path
 
+from bench.candidates import facts
 from bench.report import SLOWER, geometric_mean
 from bench.shapes import SurveyProblem
 from torch_addmm_tc.tools.planning import Gpu, Plan
@@ -32,28 +33,31 @@ class Timed:
         problem: the SurveyProblem.
         torch_addmm: torch.addmm's time in microseconds.
         candidates: (Candidate with this build's prediction, measured microseconds) pairs.
-        unknown: names in the file that this build cannot run.
+        unknown: names that this build does not have, or for which it would run something else.
+        pick_is_timed: whether the planner's pick in this build is among the candidates.
     """
 
     problem: SurveyProblem
     torch_addmm: float
     candidates: tuple
     unknown: tuple[str, ...]
+    pick_is_timed: bool
 
     @classmethod
     def of(cls, row: dict, gpu: Gpu) -> "Timed":
         """Predict a row of bench.candidates' file anew."""
-        found, unknown = [], []
+        found, unknown, pick = [], [], Plan.of(row["key"], gpu).pick
         for name, time in row["times"].items():
             try:
                 candidate = Plan.of(row["key"], gpu, name).pick
-            except ValueError:  # the configuration was removed
+            except ValueError:  # this build has no such configuration
                 candidate = None
-            if candidate:
+            if candidate and facts(candidate) == row["facts"][name]:
                 found.append((candidate, time))
             else:
                 unknown.append(name)
-        return cls(SurveyProblem.of(row), row["torch"], tuple(found), tuple(unknown))
+        pick_is_timed = pick.exact_name in (x.exact_name for x, _ in found)
+        return cls(SurveyProblem.of(row), row["torch"], tuple(found), tuple(unknown), pick_is_timed)
 
     def pick(self, any_kernel: bool):
         """Return the (candidate, measured time) with the shortest prediction, or None if no candidate is eligible.
@@ -143,7 +147,10 @@ def main():
     print("\n".join([*configurations(rows), "", *choices(rows), "", *worst(rows, options.worst)]))
     unknown = sorted({name for row in rows for name in row.unknown})
     if unknown:
-        print(f"\n{len(unknown)} timed candidates are none of this build's: {', '.join(unknown[:5])}")
+        print(f"\nThis build would not run {len(unknown)} of the timed names as they were run: {', '.join(unknown[:5])}")
+    untimed = sum(not row.pick_is_timed for row in rows)
+    if untimed:
+        print(f"\nThe planner's own pick was not timed at {untimed} of {len(rows)} problems; their regret is of the next one.")
 
 
 if __name__ == "__main__":

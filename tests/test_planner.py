@@ -274,18 +274,20 @@ def test_rows_that_straddle_lines_cost_tma_time():
     whole, straddling = padded_candidates(4096, 4096, 4096, 4096), padded_candidates(4096, 4096, 4096, 4104)
     repack_us = 2 * (2.5 + 2 * 4096 * 4096 * 2 / 4.1e6)
     for key, x in whole.items():
-        longest = x.microseconds + (repack_us if key[0].startswith(("wgmma_tma", "wgmma_multicast")) else 0)
+        longest = (x.microseconds + repack_us) / 0.9 if key[0].startswith("wgmma") else x.microseconds
         assert x.microseconds <= straddling[key].microseconds <= longest + 0.1
         if key[0] == "wgmma_tma":
             assert straddling[key].microseconds > 1.05 * x.microseconds
 
 
 def test_operands_that_straddle_lines_are_repacked_where_that_is_faster():
-    """A copy is O(N^2), the lines that it saves are O(N^3). A layer's weights are read once if there are few rows."""
+    """A copy is O(N^2), the lines that it saves are O(N^3). A layer's weights are read once if there are few rows. A row of 500
+    elements straddles lines in workspace too."""
     large = padded_candidates(8192, 8192, 8192, 8200)["wgmma_tma", 0]
     assert large.repack_a and large.repack_b and large.workspace_bytes == 2 * 8192 * 8192 * 2
     assert not any(x.repack_b for x in padded_candidates(16, 8192, 8192, 8200).values())
-    assert not any(x.repack_a or x.repack_b for x in padded_candidates(8192, 8192, 8192, 8256).values())
+    for k, pitch in ((8192, 8256), (500, 504)):
+        assert not any(x.repack_a or x.repack_b for x in padded_candidates(8192, 8192, k, pitch).values())
     for key, x in padded_candidates(8192, 8192, 8192, 8200).items():
         if key[0] in ("mma_swizzle", "mma_skinny"):  # cp.async and loads read 16 bytes at a time
             assert not x.repack_a and not x.repack_b

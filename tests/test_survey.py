@@ -239,7 +239,11 @@ def timed(key, tmp_path):
     times = {name: time / 20 if name.startswith("wgmma_multicast") else time for name, time in times.items()}
     torch_addmm = min(time for name, time in times.items() if not Plan.of(key, H200, name).pick.by_name_only)
     p = problem(m=300, n=1024, k=4096, lda=4096, ldb=4096, ldc=1024)
-    row = dataclasses.asdict(p) | {"key": key, "torch": torch_addmm, "times": times | {"removed/0": 1.0}}
+    described = {name: candidates.facts(Plan.of(key, H200, name).pick) for name in times}
+    other = next(name for name in times if name.startswith("mma_swizzle"))
+    described[other] = [0, *described[other][1:]]  # another tile had this name
+    row = dataclasses.asdict(p) | {"key": key, "torch": torch_addmm, "times": times | {"removed/0": 1.0}, "facts": described}
+    del times[other]
     file = tmp_path / "candidates.json"
     file.write_text(json.dumps({"gpu": dataclasses.asdict(H200), "rows": [row, row]}))
     return file, times
@@ -248,7 +252,8 @@ def timed(key, tmp_path):
 def test_fit_compares_times_with_predictions(timed, capsys, monkeypatch):
     file, times = timed
     rows = fit.load(file)
-    assert [row.unknown for row in rows] == 2 * [("removed/0",)] and rows[0].problem.shape == (300, 1024, 4096)
+    assert [len(row.unknown) for row in rows] == [2, 2] and "removed/0" in rows[0].unknown and rows[0].pick_is_timed
+    assert rows[0].problem.shape == (300, 1024, 4096)
     assert {x.exact_name: time for x, time in rows[0].candidates} == times
     configurations = fit.configurations(rows)[2:]
     for line in configurations:
@@ -266,4 +271,10 @@ def test_fit_compares_times_with_predictions(timed, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["bench.fit", str(file), str(file), "--worst", "1"])
     fit.main()
     printed = capsys.readouterr().out
-    assert printed.count(" at 300x1024x4096 col bias float16: pick ") == 1 and "1 timed candidates" in printed
+    assert printed.count(" at 300x1024x4096 col bias float16: pick ") == 1 and "would not run 2 of the timed names" in printed
+    assert "not timed at" not in printed
+    text = file.read_text()
+    pick = Plan.of(json.loads(text)["rows"][0]["key"], H200).pick.exact_name
+    file.write_text(text.replace(f'"{pick}"', '"removed/1"'))
+    fit.main()
+    assert "The planner's own pick was not timed at 4 of 4 problems" in capsys.readouterr().out

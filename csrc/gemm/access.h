@@ -63,7 +63,8 @@ int64_t repacked_bytes(const X& x, int64_t outer, int64_t k, bool along_k = fals
   return (order_of(r) == Order::row_major ? outer * r.row : k * r.col) * size_of(r.dtype);
 }
 
-// Whether contiguous rows (or columns) of x begin within lines of 128 bytes, if x begins with one.
+// Whether contiguous rows (or columns) of x begin inside lines of 128 bytes. The first is taken to begin with a line, because a
+// key holds no more of the address than its last four bits.
 template <typename X>
 bool straddles_lines(const X& x, int64_t rows, int64_t cols) {
   const bool row_major = order_of(x) == Order::row_major;

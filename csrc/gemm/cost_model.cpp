@@ -34,9 +34,8 @@ constexpr double kL2 = 87e3;          // bytes per microsecond from L2, for each
 // not measured yet.
 constexpr double kWgmmaOfPeak = 0.845;       // share of the data sheet's peak that wgmma reaches
 constexpr double kFill = 150e3;              // bytes per microsecond into an SM's shared memory
-constexpr double kLeastKTile = 0.06;         // of one block
+constexpr double kLeastKTile = 0.06;         // of one block, however many stages it has
 constexpr double kTransposedEpilogue = 3.5;  // of a tile of 128x256, 16-bit with a full C
-constexpr double kInFours = 0.91;            // share of the SMs that clusters of four occupy: 30 clusters on an H200
 
 // A guess, for mma_guarded, which has not been measured: an SM's time to issue 32 copies of an alignment's bytes.
 constexpr double kNarrowCopies = 0.003;
@@ -105,19 +104,19 @@ double launched_us(const KernelTraits& kernel, const Config& config, double arit
   return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + kLaunch - overlap;
 }
 
-// The lines of a K tile that a cluster reads, where a row that straddles lines counts as `straddling` of them.
-double cluster_lines(const Config& config, const PlanKey& p, Cluster cluster, double straddling) {
+// The rows of A and B of a K tile that a cluster reads. A row that straddles lines counts `straddling` times.
+double cluster_rows(const Config& config, const PlanKey& p, Cluster cluster, double straddling) {
   const double a = straddles_lines(p.a, p.m, p.k) ? straddling : 1, b = straddles_lines(p.b, p.k, p.n) ? straddling : 1;
   return a * std::min<int64_t>(config.tile_m, p.m) * cluster.m + b * std::min<int64_t>(config.tile_n, p.n) * cluster.n;
 }
 
-// The time in which L2 delivers `lines` lines of each of `k_tiles` K tiles to each SM or, divided by its blocks, cluster.
-double l2_us(const Config& config, const PlanKey& p, double lines, int64_t k_tiles) {
-  return lines * k_tiles * config.tile_k * size_of(p.a.dtype) / kL2;
+// The time in which L2 delivers `rows` rows of each of `k_tiles` K tiles to each SM, to all SMs at once.
+double l2_us(const Config& config, const PlanKey& p, double rows, int64_t k_tiles) {
+  return rows * k_tiles * config.tile_k * size_of(p.a.dtype) / kL2;
 }
 
-// The time of `work` products, of which `at_once` run at the same time. Each takes `product`, or as long as L2 takes for all
-// that run: `l2` if these are `at_once`.
+// The time of `work` tiles in waves of `at_once`. A wave takes the longer of `product` and L2's time, which is `l2` for a full
+// wave and in proportion less for the last.
 double waves_us(int64_t work, int64_t at_once, double product, double l2) {
   const int64_t full = work / at_once, rest = work % at_once;
   return full * std::max(product, l2) + (rest > 0 ? std::max(product, l2 * rest / at_once) : 0);
@@ -136,9 +135,9 @@ double product_us(const KernelTraits& kernel, const Config& config, Math math, c
   const double flops = 2.0 * config.tile_m * config.tile_n * k_tiles * config.tile_k;
   const double rate = sm_rate(kernel, config, math, device) * (0.4 + 0.6 * filled);
   double product = flops / rate;
-  const double whole = cluster_lines(config, p, {}, 1), lines = cluster_lines(config, p, {}, straddling);
-  if (work > 0 && lines > whole) {
-    const double l2 = std::min(product, l2_us(config, p, whole, k_tiles)) * lines / whole;
+  const double whole = cluster_rows(config, p, {}, 1), straddled = cluster_rows(config, p, {}, straddling);
+  if (work > 0 && straddled > whole) {
+    const double l2 = std::min(product, l2_us(config, p, whole, k_tiles)) * straddled / whole;
     product = waves_us(work, device.gpu.num_sms, product, l2) / per_sm;
   }
   const double arithmetic = sm_us(config, per_sm, product, epilogue + activation_us(p.activation) * large_tiles(config));
@@ -168,7 +167,8 @@ double estimate_cluster(const KernelTraits& kernel, const Config& config, Math m
                         const DeviceSpec& device) {
   const int64_t work = ceil_div(p.m, config.tile_m) * ceil_div(p.n, config.tile_n) * k_slices;
   const double waves = double(ceil_div(work, int64_t(device.gpu.num_sms) * config.blocks_per_sm));
-  return product_us(kernel, config, math, p, k_slices, 1, 0, device) + waves * (config.epilogue_us + kLaunch) - kLaunch;
+  return product_us(kernel, config, math, p, k_slices, 1, 0, device, kStraddling) + waves * (config.epilogue_us + kLaunch) -
+         kLaunch;
 }
 
 // A K tile takes as long as the slower of its products and its copies into shared memory.
@@ -184,10 +184,11 @@ double estimate_multicast(const KernelTraits& kernel, const Config& config, Math
   const double rows = double(std::min<int64_t>(config.tile_m, p.m) + std::min<int64_t>(config.tile_n, p.n));
   const double copies = rows * config.tile_k * size_of(p.a.dtype) / kFill;
   const double resident = std::max(1.0, std::min<double>(config.blocks_per_sm, per_sm));
-  const double k_tile = std::max({products, copies, kLeastKTile / resident});
+  const double least = std::max(kLeastKTile, kLatency / config.stages) / resident;
+  const double k_tile = std::max({products, copies, least});
   const double c_and_d = size_of(p.d.dtype) + (present(p.c) && p.c.row && p.c.col ? size_of(p.c.dtype) : 0);
   const double epilogue = large_tiles(config) * (kTransposedEpilogue * c_and_d / 4 + activation_us(p.activation));
-  const double l2 = l2_us(config, p, cluster_lines(config, p, cluster, kStraddling) / cluster.blocks(), k_tiles) * share;
+  const double l2 = l2_us(config, p, cluster_rows(config, p, cluster, kStraddling) / cluster.blocks(), k_tiles) * share;
   const double arithmetic = waves_us(work, at_once, k_tiles * k_tile, l2) + per_sm * epilogue;
   return launched_us(kernel, config, arithmetic, dram_us(p, k_slices, device)) + kBoxStore * config.boxes;
 }

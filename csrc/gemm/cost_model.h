@@ -1,6 +1,6 @@
 // Predicts times in microseconds. Rates and constants were fitted on an H200 to every configuration of wgmma_tma on 25 shapes
 // in three forms, the last few percent by hand (`python -m bench.sweep --regret` checks them), and DeviceSpec scales them to
-// other GPUs.
+// other GPUs; rates of L2 and shared memory are taken to be the same on every Hopper.
 #pragma once
 
 #include "kernel.h"

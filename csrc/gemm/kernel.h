@@ -66,6 +66,9 @@ constexpr bool operator==(const Cluster& x, const Cluster& y) { return x.m == y.
 
 inline constexpr Cluster kSingleBlock[] = {{1, 1}};
 
+// The share of the SMs that clusters of more than two blocks can occupy: an H200 holds 30 clusters of four on its 132 SMs.
+constexpr double kInFours = 0.91;
+
 // The arguments of a launch. With SplitK::workspace and several K slices, D holds fp32 partial products, (k_slices, M, N), and
 // the reduction applies alpha, beta and C.
 struct Launch {
@@ -93,7 +96,7 @@ inline Code kCode[sizeof(CONFIGS) / sizeof(CONFIGS[0])];
 enum class OperandAccess : uint8_t {
   any,               // any strides
   contiguous,        // a direction of stride 1
-  aligned,           // a direction of stride 1 in 16-byte vectors (needs_repack in access.h); other operands are repacked first
+  aligned,           // a direction of stride 1 in 16-byte vectors (access.h); planner.cpp has other operands repacked
   aligned_a_along_k  // the same, and A has K contiguous
 };
 constexpr bool repacks(OperandAccess access) {

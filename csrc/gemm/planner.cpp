@@ -9,8 +9,9 @@
 namespace tc {
 namespace {
 
-// The share of the SMs that clusters of more than two blocks can occupy. An H200 holds 30 clusters of four.
-constexpr double kInClusters = 0.9;
+// The most of the time without a copy that a candidate with a copy of an operand that the kernel could read may be predicted to
+// take. The predictions are no better than that.
+constexpr double kWorthRepacking = 0.9;
 
 constexpr int kMostSlices = 64;  // of K, in workspace
 
@@ -41,7 +42,7 @@ void choose_modes(Candidate& x, const PlanKey& key, const DeviceSpec& device, co
       case SplitK::none: try_modes(1, cluster, x.finish_apart ? in_layers(1, cluster) : product(key, 1, cluster)); break;
       case SplitK::cluster:
         for (int slices = kLeastInCluster; slices <= kMostInCluster; ++slices)
-          if (slices == kLeastInCluster || tiles * slices <= kInClusters * device.gpu.num_sms)
+          if (slices == kLeastInCluster || tiles * slices <= kInFours * device.gpu.num_sms)
             try_modes(slices, cluster, product(key, slices, cluster));
         break;
       case SplitK::workspace: {
@@ -65,27 +66,32 @@ PlanKey after_repacks(PlanKey key, const Candidate& x) {
   return key;
 }
 
-// Chooses which operands to repack, and the modes. Operands that the kernel cannot read are repacked. Others are repacked if their
-// rows straddle lines (straddles_lines in access.h) and the predicted time of both kernels is shorter. `key` is exchanged already
-// if the candidate exchanges operands.
+// Whether a copy of operand x, (outer, K), which the kernel can read, spares TMA the lines that x's rows straddle.
+bool repack_saves_lines(const KernelTraits& kernel, const MatrixKey& x, int64_t outer, int64_t k) {
+  return kernel.unit == Unit::wgmma && straddles_lines(x, outer, k) && !straddles_lines(repacked(x, outer, k), outer, k);
+}
+
+// Chooses which operands to repack, and the modes. `key` is exchanged already if the candidate exchanges operands.
 Candidate evaluate(const KernelTraits& kernel, const Config& config, Math math, bool exchanged, const PlanKey& key,
                    const DeviceSpec& device, const Scope& scope) {
   Candidate x{&kernel, &config, math, exchanged};
   x.reason = unsupported_reason(kernel, config, math, key, device);
   x.finish_apart = kernel.result == ResultAccess::tma && !tma_reaches_c_and_d(key);
-  const bool any = repacks(kernel.access);
-  const bool must_a = any && needs_repack(key.a, key.m, key.k, x.repacks_along_k());
-  const bool must_b = any && needs_repack(transpose(key.b), key.n, key.k);
-  const bool may_a = any && !must_a && straddles_lines(key.a, key.m, key.k);
-  const bool may_b = any && !must_b && straddles_lines(key.b, key.k, key.n);
+  const MatrixKey b = transpose(key.b);
+  const bool must_a = repacks(kernel.access) && needs_repack(key.a, key.m, key.k, x.repacks_along_k());
+  const bool must_b = repacks(kernel.access) && needs_repack(b, key.n, key.k);
+  const bool may_a = !must_a && repack_saves_lines(kernel, key.a, key.m, key.k);
+  const bool may_b = !must_b && repack_saves_lines(kernel, b, key.n, key.k);
   Candidate best;
+  double shortest = 0;
   for (int more_a = 0; more_a <= may_a; ++more_a)
     for (int more_b = 0; more_b <= may_b; ++more_b) {
       x.repack_a = must_a || more_a, x.repack_b = must_b || more_b;
       choose_modes(x, after_repacks(key, x), device, scope);
       if (x.repack_a) x.microseconds += float(repack_us(key.a, key.m, key.k, device));
       if (x.repack_b) x.microseconds += float(repack_us(key.b, key.n, key.k, device));
-      if (!best.kernel || x.microseconds < best.microseconds) best = x;
+      const double handicapped = more_a || more_b ? x.microseconds / kWorthRepacking : x.microseconds;
+      if (!best.kernel || handicapped < shortest) best = x, shortest = handicapped;
     }
   return best;
 }

@@ -1,8 +1,9 @@
 // Not a rung: the memory-bound kernels that run before and after a rung.
 //
 // Two of them repack an operand that cp.async and TMA cannot read: one with an odd leading dimension, a misaligned base, or no
-// direction of stride 1. The copy goes to workspace, and repacked() in gemm/access.h defines its layout. realign copies rows to
-// 16-byte boundaries. make_k_contiguous also transposes.
+// direction of stride 1. They also repack one that TMA reads slowly, where gemm/planner.cpp expects that to pay. The copy goes to
+// workspace, and repacked() in gemm/access.h defines its layout. realign copies rows to 16-byte boundaries. make_k_contiguous
+// also transposes.
 //
 // The third kernel, reduce, adds the fp32 partial products of split-K in a fixed order and finishes D.
 //
