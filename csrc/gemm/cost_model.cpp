@@ -36,6 +36,7 @@ constexpr double kWgmmaOfPeak = 0.845;       // share of the data sheet's peak t
 constexpr double kFill = 150e3;              // bytes per microsecond into an SM's shared memory
 constexpr double kLeastKTile = 0.06;         // of one block, however many stages it has
 constexpr double kTransposedEpilogue = 3.5;  // of a tile of 128x256, 16-bit with a full C
+constexpr double kInFours = 0.91;            // share of the SMs that clusters of four occupy: 30 clusters on an H200
 
 // A guess, for mma_guarded, which has not been measured: an SM's time to issue 32 copies of an alignment's bytes.
 constexpr double kNarrowCopies = 0.003;

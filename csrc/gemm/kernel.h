@@ -66,9 +66,6 @@ constexpr bool operator==(const Cluster& x, const Cluster& y) { return x.m == y.
 
 inline constexpr Cluster kSingleBlock[] = {{1, 1}};
 
-// The share of the SMs that clusters of more than two blocks can occupy: an H200 holds 30 clusters of four on its 132 SMs.
-constexpr double kInFours = 0.91;
-
 // The arguments of a launch. With SplitK::workspace and several K slices, D holds fp32 partial products, (k_slices, M, N), and
 // the reduction applies alpha, beta and C.
 struct Launch {
