@@ -7,10 +7,10 @@ After a change of a constant in csrc/gemm/cost_model.cpp or of a configuration's
 prints
 
 - for each configuration, how many times as long as predicted its runs took: the median, and the range of the middle 80 %.
-  A median beyond 1 is a wrong rate or epilogue, a wide range is a wrong form of the model;
+  A median away from 1 points to a wrong rate or epilogue, a wide range to a wrong form of the model;
 - what picks among the timed candidates cost over the fastest of them (regret), and the speed relative to torch.addmm: picks
   from the kernels that the planner picks by itself, and from every kernel;
-- the N problems where the second pick loses most.
+- the N problems where the picks from every kernel lose most.
 """
 
 import argparse
@@ -92,7 +92,6 @@ def configurations(rows) -> list[str]:
             wins[key] = wins.get(key, 0) + (x is fastest)
     lines = ["| configuration | tile | times | fastest | measured / predicted | middle 80 % |", "|---|---|---|---|---|---|"]
     for (kernel, index, tile), values in sorted(ratios.items()):
-        # With few values, the outer deciles are the extremes.
         deciles = statistics.quantiles(values, n=10, method="inclusive") if len(values) > 1 else 2 * values
         lines.append(
             f"| {kernel}/{index} | {tile} | {len(values)} | {wins[kernel, index, tile]} | {statistics.median(values):.2f} | "
