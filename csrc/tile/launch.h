@@ -26,12 +26,13 @@ inline Status status_of(cudaError_t error, const char* call) {
   return {int(error), call};
 }
 
-// More than 48 KB of dynamic shared memory needs cudaFuncSetAttribute, once per kernel and device.
+// More than 48 KB of shared memory, static and dynamic, needs cudaFuncSetAttribute, once per kernel and device. Only the compiler
+// knows how much is static, so that every kernel with dynamic memory asks.
 template <auto Kernel>
 Status allow_smem(int bytes, int device) {
   static std::atomic<uint64_t> allowed{0};  // one bit per device; devices past the 64th set the attribute every time
   const uint64_t mask = device < 64 ? uint64_t(1) << device : 0;
-  if (bytes <= 48 * 1024 || (allowed.load(std::memory_order_relaxed) & mask)) return {};
+  if (bytes == 0 || (allowed.load(std::memory_order_relaxed) & mask)) return {};
   const cudaError_t error =
       cudaFuncSetAttribute(reinterpret_cast<const void*>(Kernel), cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error == cudaSuccess) allowed.fetch_or(mask, std::memory_order_relaxed);
