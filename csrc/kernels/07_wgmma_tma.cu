@@ -25,6 +25,7 @@
 
 #include "../epilogue/tma.cuh"
 #include "../ptx/pdl.cuh"
+#include "../ptx/warp.cuh"
 #include "../ptx/wgmma.cuh"
 #include "../tile/scheduler.cuh"
 
@@ -60,7 +61,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
   const uint32_t empty = full + STAGES * 8;                       // (STAGES) barriers: the stage has been multiplied
   const uint32_t c_full = empty + STAGES * 8;                     // (GROUPS, BOXES) barriers: the box holds C
   const uint32_t order = c_full + GROUPS * BOXES * 8;             // (GROUPS) barriers: the warpgroup may multiply (pingpong)
-  const int group = int(threadIdx.x) / 128 - 1;                   // consumer warpgroup; -1 is the producer
+  const int group = warp_uniform(int(threadIdx.x) / 128) - 1;     // consumer warpgroup; -1 is the producer
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {
       mbarrier_init(full + s * 8, 1);
@@ -131,10 +132,10 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     float acc[BLOCKS_M][BLK_N / 2];  // (ROWS, BLK_N) over the warpgroup
     int last = 0;                    // the stage of the previous wgmma group
     for (int t = 0; t < work_tile.count; ++t) {
-      mbarrier_wait(full + at.stage * 8, at.parity);
-      const uint32_t stage = stages + at.stage * STAGE_BYTES;
+      const uint32_t stage = warp_uniform(stages + at.stage * STAGE_BYTES);
       const uint64_t a = tile_descriptor<A_K_CONTIGUOUS>(stage + (PINGPONG ? 0 : group * ROWS * 128), BLOCK);
       const uint64_t b = tile_descriptor<B_K_CONTIGUOUS>(stage + A_BYTES, BLOCK);
+      mbarrier_wait(full + at.stage * 8, at.parity);
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < STEPS; ++k)
@@ -147,7 +148,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
         with_epilogue([&](const auto& e) { e.prefetch(m0, n0); });
       } else {
         wgmma_wait<1>();
-        if (thread == 0) mbarrier_arrive(empty + last * 8);
+        mbarrier_arrive_if(thread == 0, empty + last * 8);
       }
       last = at.stage;
       at.advance();

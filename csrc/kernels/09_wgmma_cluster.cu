@@ -18,6 +18,7 @@
 #include "../ptx/cluster.cuh"
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/pdl.cuh"
+#include "../ptx/warp.cuh"
 #include "../ptx/wgmma.cuh"
 #include "../tile/scheduler.cuh"
 #include "../tile/tma_operand.cuh"
@@ -47,7 +48,7 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
   const uint32_t full = stages + STAGES * STAGE_BYTES;  // (STAGES) barriers: the stage holds a K tile
   const uint32_t empty = full + STAGES * 8;             // (STAGES) barriers: the stage has been multiplied
   float* const sums = reinterpret_cast<float*>(smem);   // (BLK_M, PITCH), in the memory of the stages
-  const int warp = int(threadIdx.x) / 32, lane = threadIdx.x % 32;
+  const int warp = warp_uniform(int(threadIdx.x) / 32), lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {
       mbarrier_init(full + s * 8, 1);
@@ -81,10 +82,10 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
     const int group = warp / 4, thread = threadIdx.x % 128;
     int last = 0;  // the stage of the previous wgmma group
     for (int t = 0; t < count; ++t) {
-      mbarrier_wait(full + at.stage * 8, at.parity);
-      const uint32_t stage = stages + at.stage * STAGE_BYTES;
+      const uint32_t stage = warp_uniform(stages + at.stage * STAGE_BYTES);
       const uint64_t a = tile_descriptor<A_K_CONTIGUOUS>(stage + group * BLOCK, BLOCK);
       const uint64_t b = tile_descriptor<B_K_CONTIGUOUS>(stage + A_BYTES, BLOCK);
+      mbarrier_wait(full + at.stage * 8, at.parity);
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < STEPS; ++k)
@@ -93,7 +94,7 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
       wgmma_commit();
       if (t > 0) {
         wgmma_wait<1>();
-        if (thread == 0) mbarrier_arrive(empty + last * 8);
+        mbarrier_arrive_if(thread == 0, empty + last * 8);
       }
       last = at.stage;
       at.advance();

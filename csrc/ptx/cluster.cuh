@@ -31,10 +31,12 @@ __device__ __forceinline__ uint32_t address_in_block(uint32_t smem, int rank) {
   return there;
 }
 
-// Arrives at an mbarrier of any block of the cluster. `barrier` is what address_in_block returned. The default scope is the
-// right one: .release.cluster would compile to a MEMBAR.ALL.GPU, which costs half the speed.
-__device__ __forceinline__ void mbarrier_arrive_in_block(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+// mbarrier_arrive_if at an mbarrier of any block of the cluster. `barrier` is what address_in_block returned. The default scope is
+// the right one: .release.cluster would compile to a MEMBAR.ALL.GPU, which costs half the speed.
+__device__ __forceinline__ void mbarrier_arrive_in_block_if(bool condition, uint32_t barrier) {
+  asm volatile("{\n .reg .pred p;\n setp.ne.u32 p, %1, 0;\n @p mbarrier.arrive.shared::cluster.b64 _, [%0];\n}" ::"r"(barrier),
+               "r"(unsigned(condition))
+               : "memory");
 }
 
 // Loads 16 bytes from the shared memory of block `rank`. `smem` is the address of the same data in this block.

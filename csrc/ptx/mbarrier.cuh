@@ -18,6 +18,15 @@ __device__ __forceinline__ void fence_mbarrier_init() { asm volatile("fence.mbar
 __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
   asm volatile("{\n .reg .b64 state;\n mbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(barrier) : "memory");
 }
+// The same for the threads that meet the condition. After a branch, the compiler would no longer take the warp's values to be
+// uniform (warp.cuh).
+__device__ __forceinline__ void mbarrier_arrive_if(bool condition, uint32_t barrier) {
+  asm volatile(
+      "{\n .reg .pred p;\n .reg .b64 state;\n setp.ne.u32 p, %1, 0;\n @p mbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(
+          barrier),
+      "r"(unsigned(condition))
+      : "memory");
+}
 
 // Whether the phase of this parity has completed. On a fresh barrier the phase of parity 1 counts as completed, because it
 // precedes the first phase.
@@ -54,6 +63,11 @@ struct RingPosition {
   uint32_t parity = 0;
   __device__ __forceinline__ void advance() {
     if (++stage == STAGES) stage = 0, parity ^= 1;
+  }
+  template <int STEPS>
+  __device__ __forceinline__ void advance_by() {
+    parity ^= STEPS / STAGES & 1;
+    if ((stage += STEPS % STAGES) >= STAGES) stage -= STAGES, parity ^= 1;
   }
   __device__ __forceinline__ void advance(int steps) {
     parity ^= (stage + steps) / STAGES & 1;
