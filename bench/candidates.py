@@ -1,11 +1,12 @@
 """Times of every likely candidate on problems drawn from a seed: the data to which the cost model's constants are fitted.
 
-    python -m bench.candidates --json FILE [--seed S] [--count N] [--only TEXT] [--within X] [--kernel NAME]
+    python -m bench.candidates --json FILE [--seed S] [--count N] [--only TEXT] [--within X] [--most N] [--kernel NAME]
 
 For each problem of bench/shapes.py, the command times torch.addmm and the candidates predicted to take at most X times the
-shortest time. Those that run by name only are among them. Each runs in every cluster that it can have, with K whole and in as
-many slices as the planner would choose. The command prints the fastest candidate, the planner's pick and torch.addmm of each
-problem. Contenders run back to back. `python -m bench.fit FILE` compares the times with the predictions.
+shortest time: of each kernel, the N with the shortest predictions. Each runs in every cluster that it can have, with K whole
+and in as many slices as the planner would choose, and each of these ways counts as a candidate. The command prints the fastest
+candidate, the planner's pick and torch.addmm of each problem. Contenders run back to back. `python -m bench.fit FILE` compares
+the times with the predictions.
 """
 
 import argparse
@@ -35,13 +36,14 @@ def facts(candidate) -> list:
     return [*tile, candidate.repack_a, candidate.repack_b]
 
 
-def names(problem: str, gpu, within: float, kernel: str) -> list[str]:
+def names(problem: str, gpu, within: float, most: int, kernel: str) -> list[str]:
     """Return the exact names of the candidates to time: of `kernel`, or of all kernels if it is empty.
 
     Args:
         problem: the text that problem_key returned.
         gpu: a Gpu.
         within: the most predicted time of a candidate, over the shortest.
+        most: candidates of a kernel.
     """
     plan = Plan.of(problem, gpu)
     clusters = {entry["name"]: entry["clusters"] for entry in tc.kernels()}
@@ -55,12 +57,14 @@ def names(problem: str, gpu, within: float, kernel: str) -> list[str]:
             for slices in ("", "/k1") if x.exact_name != x.name else ("",):
                 mode = Plan.of(problem, gpu, f"{x.kernel}/{x.index}{cluster}{slices}").pick
                 if mode and (not slices or mode.microseconds <= longest):
-                    chosen[mode.exact_name] = None
-    return list(chosen)
+                    chosen[mode.exact_name] = mode
+    by_time = sorted(chosen, key=lambda name: chosen[name].microseconds)
+    kernels = dict.fromkeys(mode.kernel for mode in chosen.values())
+    return [name for kernel in kernels for name in [name for name in by_time if chosen[name].kernel == kernel][:most]]
 
 
-def measure(problem, pool, *, peaks, within, kernel) -> dict:
-    """Check and time a problem's candidates.
+def measure(problem, pool, *, peaks, **which) -> dict:
+    """Check and time a problem's candidates. `which` goes to names().
 
     Returns:
         The problem's fields, "key" (its text for the planner), "limit", "torch", "pick" (its name), "times" {name:
@@ -82,7 +86,7 @@ def measure(problem, pool, *, peaks, within, kernel) -> dict:
 
     contenders = {"torch": contender(lambda args: torch.mm(*args[1:]) if args[0] is None else torch.addmm(*args, **scalars))}
     errors, described = {}, {}
-    for name in {pick: None} | dict.fromkeys(names(key, gpu, within, kernel)):
+    for name in {pick: None} | dict.fromkeys(names(key, gpu, **which)):
         errors[name] = sampled_error(sets[0], run_by_name(sets[0], name, **options), tf32=tf32, **scalars)
         contenders[name] = contender(lambda args, name=name: run_by_name(args, name, **options))
         described[name] = facts(Plan.of(key, gpu, name).pick)
@@ -99,6 +103,7 @@ def main():
     parser.add_argument("--count", type=int, default=100, help="problems to draw")
     parser.add_argument("--only", default="", help="only problems whose fields, joined by commas, contain this")
     parser.add_argument("--within", type=float, default=2.0, help="most of the shortest predicted time that is timed")
+    parser.add_argument("--most", type=int, default=12, help="candidates of a kernel that are timed")
     parser.add_argument("--kernel", default="", help="time this kernel's candidates and the planner's pick only")
     options = parser.parse_args()
     gpu = dataclasses.asdict(tc.Gpu.of(0))
@@ -106,7 +111,8 @@ def main():
     pool = Pool("cuda")
     with torch.inference_mode():
         for problem in track(containing(options.only, draw(options.seed, options.count)), "candidates"):
-            row = measure(problem, pool, peaks=result["ceilings"], within=options.within, kernel=options.kernel)
+            which = {"within": options.within, "most": options.most, "kernel": options.kernel}
+            row = measure(problem, pool, peaks=result["ceilings"], **which)
             result["rows"].append(row)
             # Writing after each row keeps the rows of a run that is cut short.
             options.json.write_text(json.dumps(result) + "\n")

@@ -8,9 +8,8 @@ prints
 
 - for each configuration, how many times as long as predicted its runs took: the median, and the range of the middle 80 %.
   A median away from 1 points to a wrong rate or epilogue, a wide range to a wrong form of the model;
-- what picks among the timed candidates cost over the fastest of them (regret), and the speed relative to torch.addmm: picks
-  from the kernels that the planner picks by itself, and from every kernel;
-- the N problems where the picks from every kernel lose most.
+- what picks among the timed candidates cost over the fastest of them (regret), and the speed relative to torch.addmm;
+- the N problems where the picks lose most.
 """
 
 import argparse
@@ -59,14 +58,10 @@ class Timed:
         pick_is_timed = pick.exact_name in (x.exact_name for x, _ in found)
         return cls(SurveyProblem.of(row), row["torch"], tuple(found), tuple(unknown), pick_is_timed)
 
-    def pick(self, any_kernel: bool):
-        """Return the (candidate, measured time) with the shortest prediction, or None if no candidate is eligible.
-
-        Args:
-            any_kernel: whether kernels that run by name only are eligible.
-        """
-        eligible = [x for x in self.candidates if any_kernel or not x[0].by_name_only]
-        return min(eligible, key=lambda x: x[0].microseconds, default=None)
+    @property
+    def pick(self):
+        """The (candidate, measured time) with the shortest prediction."""
+        return min(self.candidates, key=lambda x: x[0].microseconds)
 
     @property
     def fastest(self):
@@ -102,31 +97,23 @@ def configurations(rows) -> list[str]:
 
 def choices(rows) -> list[str]:
     """Return a table's lines: regret and speed of the picks, and the speed of the fastest candidates."""
-    lines = ["| picks from | problems | regret | worst | vs torch.addmm | slower | worst |", "|---|---|---|---|---|---|---|"]
+    lines = ["| times of | problems | regret | worst | vs torch.addmm | slower | worst |", "|---|---|---|---|---|---|---|"]
 
-    def line(name, times):
-        rivals = [row for row, time in zip(rows, times) if time]
-        times = [time for time in times if time]
-        regrets = [time / row.fastest[1] for row, time in zip(rivals, times)]
-        ratios = [row.torch_addmm / time for row, time in zip(rivals, times)]
+    for name, times in (("picks", [row.pick[1] for row in rows]), ("the fastest", [row.fastest[1] for row in rows])):
+        regrets = [time / row.fastest[1] for row, time in zip(rows, times)]
+        ratios = [row.torch_addmm / time for row, time in zip(rows, times)]
         lines.append(
             f"| {name} | {len(times)} | {geometric_mean(regrets):.3f} | {max(regrets):.2f} | {geometric_mean(ratios):.2f}x | "
             f"{sum(x < SLOWER for x in ratios) / len(ratios):.0%} | {min(ratios):.2f}x |"
         )
-
-    for name, any_kernel in (("the planner's kernels", False), ("every kernel", True)):
-        picks = [row.pick(any_kernel) for row in rows]
-        if any(picks):
-            line(name, [pick and pick[1] for pick in picks])
-    line("the times (the fastest)", [row.fastest[1] for row in rows])
     return lines
 
 
 def worst(rows, count: int) -> list[str]:
-    """Return a line for each of the `count` problems whose pick among all kernels takes longest over the fastest candidate."""
+    """Return a line for each of the `count` problems whose pick takes longest over the fastest candidate."""
     lines = []
-    for row in sorted(rows, key=lambda row: -row.pick(True)[1] / row.fastest[1])[:count]:
-        (pick, pick_us), (best, best_us), p = row.pick(True), row.fastest, row.problem
+    for row in sorted(rows, key=lambda row: -row.pick[1] / row.fastest[1])[:count]:
+        (pick, pick_us), (best, best_us), p = row.pick, row.fastest, row.problem
         lines.append(
             f"{pick_us / best_us:.2f}x at {p.m}x{p.n}x{p.k} {p.b} {p.c} {p.dtype}: "
             f"pick {pick.exact_name} {pick_us:.1f} us for {pick.microseconds:.1f} predicted, "

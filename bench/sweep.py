@@ -87,7 +87,7 @@ def run_by_name(args, name, *, out_dtype, tf32, **scalars) -> torch.Tensor:
 
 def shortest_predicted(plan) -> list[str]:
     """Return the names of the REGRET_CONFIGS candidates with the shortest predicted times. The planner's pick comes first."""
-    by_prediction = sorted((x for x in plan.candidates if not x.reason and not x.by_name_only), key=lambda x: x.microseconds)
+    by_prediction = sorted((x for x in plan.candidates if not x.reason), key=lambda x: x.microseconds)
     return [x.name for x in by_prediction[:REGRET_CONFIGS]]
 
 

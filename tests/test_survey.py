@@ -208,7 +208,7 @@ def key():
 
 
 def test_candidates_are_timed_in_every_cluster_with_k_whole_and_split(key):
-    chosen = candidates.names(key, H200, within=math.inf, kernel="")
+    chosen = candidates.names(key, H200, within=math.inf, most=1000, kernel="")
     assert len(chosen) == len(set(chosen)) and Plan.of(key, H200).pick.exact_name in chosen
     kernels = {kernel["name"]: kernel for kernel in tc.kernels()}
     modes = {}
@@ -225,19 +225,23 @@ def test_candidates_are_timed_in_every_cluster_with_k_whole_and_split(key):
 
 
 def test_candidates_keep_to_their_kernel_and_times(key):
-    predicted = {name: Plan.of(key, H200, name).pick.microseconds for name in candidates.names(key, H200, 1.5, "wgmma_tma")}
+    near, all_of_it = (candidates.names(key, H200, within, 1000, "wgmma_tma") for within in (1.5, math.inf))
+    predicted = {name: Plan.of(key, H200, name).pick.microseconds for name in near}
     assert predicted and all(name.startswith("wgmma_tma/") for name in predicted)
     best = min(x.microseconds for x in Plan.of(key, H200).candidates if x.kernel == "wgmma_tma" and not x.reason)
-    assert min(predicted.values()) == best and len(predicted) < len(candidates.names(key, H200, math.inf, "wgmma_tma"))
+    assert min(predicted.values()) == best and len(predicted) < len(all_of_it)
+    few = candidates.names(key, H200, math.inf, 2, "")
+    assert sorted(predicted.values())[:2] == [predicted[name] for name in few if name in predicted]
+    assert max(sum(name.startswith(kernel["name"] + "/") for name in few) for kernel in tc.kernels()) == 2
 
 
 @pytest.fixture
 def timed(key, tmp_path):
     """A file of bench.candidates: every time is twice the predicted one, but wgmma_multicast takes a tenth."""
-    names = candidates.names(key, H200, within=3, kernel="")
+    names = candidates.names(key, H200, within=3, most=1000, kernel="")
     times = {name: Plan.of(key, H200, name).pick.microseconds * 2 for name in names}
     times = {name: time / 20 if name.startswith("wgmma_multicast") else time for name, time in times.items()}
-    torch_addmm = min(time for name, time in times.items() if not Plan.of(key, H200, name).pick.by_name_only)
+    torch_addmm = max(times.values())
     p = problem(m=300, n=1024, k=4096, lda=4096, ldb=4096, ldc=1024)
     described = {name: candidates.facts(Plan.of(key, H200, name).pick) for name in times}
     other = next(name for name in times if name.startswith("mma_swizzle"))
@@ -262,11 +266,12 @@ def test_fit_compares_times_with_predictions(timed, capsys, monkeypatch):
     assert sum(int(line.split(" | ")[2]) for line in configurations) == 2 * len(times)
     assert sum(int(line.split(" | ")[3]) for line in configurations) == 2
 
-    own, every, fastest = (line.strip("| ").split(" | ") for line in fit.choices(rows)[2:])
-    best = min(times.values())
-    slowest = min(time for name, time in times.items() if not name.startswith(("wgmma_multicast", "mma_guarded")))
-    assert own[1:] == ["2", f"{slowest / best:.3f}", f"{slowest / best:.2f}", "1.00x", "0%", "1.00x"]
-    assert every[1] == fastest[1] == "2" and fastest[2:4] == ["1.000", "1.00"] and fastest[4] == f"{slowest / best:.2f}x"
+    picks, fastest = (line.strip("| ").split(" | ") for line in fit.choices(rows)[2:])
+    best, pick = min(times.values()), rows[0].pick[1]
+    assert rows[0].pick[0].microseconds == min(x.microseconds for x, _ in rows[0].candidates)
+    assert picks[1:4] == ["2", f"{pick / best:.3f}", f"{pick / best:.2f}"]
+    speed = f"{rows[0].torch_addmm / best:.2f}x"
+    assert fastest[1:] == ["2", "1.000", "1.00", speed, "0%", speed]
 
     monkeypatch.setattr(sys, "argv", ["bench.fit", str(file), str(file), "--worst", "1"])
     fit.main()
