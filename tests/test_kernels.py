@@ -1,10 +1,12 @@
 """Every configuration of every kernel, by name, against the float64 reference and its error bound.
 
 Inputs are random, and the output starts as NaN. test_grid_cases gives each configuration a sample of the case grid. The sample
-has every size, layout, scalar and dtype combination of the grid. --grid-seed draws another sample; --full-grid runs every case.
+has every size, layout, scalar and dtype combination of the grid; a configuration that also runs in clusters takes every second
+case in one. --grid-seed draws another sample; --full-grid runs every case in every way.
 """
 
 import math
+from itertools import groupby
 
 import pytest
 import torch
@@ -27,9 +29,12 @@ def pytest_generate_tests(metafunc):
         options, cases = metafunc.config.option, []
         for kernel, names in KERNELS:
             grid = kernel_grid(kernel)
-            for name in names:
-                chosen = grid if options.full_grid else sample(grid, f"{name} {options.grid_seed}")
-                cases += [pytest.param(name, case, id=f"{name}-{case}") for case in chosen]
+            for config, ways in groupby(names, key=lambda name: name.split("/")[:2]):
+                ways = list(ways)
+                chosen = grid if options.full_grid else sample(grid, f"{'/'.join(config)} {options.grid_seed}")
+                for i, case in enumerate(chosen):
+                    in_turn = ways if options.full_grid else [ways[i % len(ways)]]
+                    cases += [pytest.param(name, case, id=f"{name}-{case}") for name in in_turn]
         metafunc.parametrize("kernel, case", cases)
 
 
