@@ -145,12 +145,6 @@ def test_multicast_repacks_an_a_without_k_contiguous():
         assert all(c.repack_a == repacked and not c.repack_b for c in multicast(Case(264, 264, 264, a=a, b="col")).values())
 
 
-def test_a_kernel_that_runs_by_name_only_is_not_picked():
-    for case in (Case(20, 10240, 8192), Case(300, 10240, 8192), Case(4104, 4104, 4104)):
-        best = plan(case)
-        assert not best.pick.by_name_only and any(c.by_name_only and c.reason is None for c in best.shortlist)
-
-
 @pytest.mark.parametrize("dtype", (torch.float16, torch.float32), ids=str)
 @pytest.mark.parametrize("c", ("(N)", None))
 def test_clusters_are_picked_for_one_wave_only(dtype, c):
@@ -166,7 +160,8 @@ def test_clusters_are_picked_for_one_wave_only(dtype, c):
 
 
 def test_medium_row_counts_use_clusters():
-    for m, n, k in ((17, 4096, 4096), (64, 4096, 4096), (128, 4096, 14336), (32, 768, 3072)):
+    """wgmma_cluster took less time than every other kernel there, on an H200."""
+    for m, n, k in ((32, 896, 5120), (48, 768, 6144), (48, 2304, 4608), (128, 1536, 3072)):
         assert plan(Case(m, n, k, b="col", broadcast="(N)")).kernel == "wgmma_cluster"
 
 
@@ -259,8 +254,7 @@ def test_pick_is_the_fastest_supported_candidate():
         if case.m * case.n == 0:
             continue
         candidates = plan(case).candidates
-        allowed = [c.microseconds for c in candidates if c.reason is None and not c.by_name_only]
-        assert candidates[0].microseconds == min(allowed)
+        assert candidates[0].microseconds == min(c.microseconds for c in candidates if c.reason is None)
 
 
 def padded_candidates(m, n, k, pitch) -> dict:
@@ -270,27 +264,14 @@ def padded_candidates(m, n, k, pitch) -> dict:
 
 
 def test_rows_that_straddle_lines_cost_tma_time():
-    """A pitch of 4104 elements is a multiple of 16 bytes, not of 128. TMA reads more lines, or copies repair the pitch."""
+    """A pitch of 4104 elements is a multiple of 16 bytes, not of 128: TMA reads more lines. Other kernels read vectors."""
     whole, straddling = padded_candidates(4096, 4096, 4096, 4096), padded_candidates(4096, 4096, 4096, 4104)
-    repack_us = 2 * (2.5 + 2 * 4096 * 4096 * 2 / 4.1e6)
     for key, x in whole.items():
-        longest = (x.microseconds + repack_us) / 0.9 if key[0].startswith("wgmma") else x.microseconds
-        assert x.microseconds <= straddling[key].microseconds <= longest + 0.1
+        assert not straddling[key].repack_a and not straddling[key].repack_b
+        longest = 2.3 * x.microseconds if key[0].startswith("wgmma") else x.microseconds
+        assert x.microseconds <= straddling[key].microseconds <= longest
         if key[0] == "wgmma_tma":
             assert straddling[key].microseconds > 1.05 * x.microseconds
-
-
-def test_operands_that_straddle_lines_are_repacked_where_that_is_faster():
-    """A copy is O(N^2), the lines that it saves are O(N^3). A layer's weights are read once if there are few rows. A row of 500
-    elements straddles lines in workspace too."""
-    large = padded_candidates(8192, 8192, 8192, 8200)["wgmma_tma", 0]
-    assert large.repack_a and large.repack_b and large.workspace_bytes == 2 * 8192 * 8192 * 2
-    assert not any(x.repack_b for x in padded_candidates(16, 8192, 8192, 8200).values())
-    for k, pitch in ((8192, 8256), (500, 504)):
-        assert not any(x.repack_a or x.repack_b for x in padded_candidates(8192, 8192, k, pitch).values())
-    for key, x in padded_candidates(8192, 8192, 8192, 8200).items():
-        if key[0] in ("mma_swizzle", "mma_skinny"):  # cp.async and loads read 16 bytes at a time
-            assert not x.repack_a and not x.repack_b
 
 
 @given(m=st.integers(1, 2**17), n=st.integers(1, 2**17), k=st.integers(0, 2**17))

@@ -1,6 +1,7 @@
 #include "cost_model.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ceil_div.h"
 
@@ -9,7 +10,7 @@ namespace {
 
 // Microseconds on an H200 unless a line names another unit. cost_model.h says how they were fitted.
 constexpr double kCopyOfPeak = 4.1e6 / (kH200.dram_gb_per_s * 1e3);  // share of the data sheet's bandwidth that a copy reaches
-constexpr double kReduce = 4.2;  // finish one kernel, start the reduction and read the first kernel's results
+constexpr double kReduce = 3.4;  // finish one kernel, start the reduction and read the first kernel's results
 constexpr double kEpilogue = 6;  // of a tile of 128x256, if the configuration gives no time
 constexpr double kDViaRegisters = 1.35, kCViaRegisters = 1.4;  // 32 KB of a tile, copied by two warpgroups
 constexpr double kRowEnds = 64;                                // columns: the ends of a row of D cost as much as 64 columns
@@ -23,23 +24,36 @@ constexpr double kLatency = 1.2;              // of DRAM under load
 constexpr double kLaunch = 2.5;               // an empty kernel
 constexpr double kOverlap = 1.0;              // of kLaunch, hidden under the previous kernel by programmatic dependent launch
 
-// TMA's rows of 128 bytes, where the leading dimension is no multiple of 128 bytes. At 14 such shapes, with a bias on an H200,
-// wgmma_tma took 1.2 to 2.3 times the predicted time without these two constants. With them it takes 0.9 to 1.1 times at the
-// larger shapes, 1.2 to 1.5 where it runs under 15 us, and 1.2 to 2.2 where N <= 64: something else counts there.
-constexpr double kStraddling = 1.75;  // lines that such a row takes
-constexpr double kL2 = 87e3;          // bytes per microsecond from L2, for each SM; blocks that share by multicast read once
+// TMA's rows of 128 bytes, where the leading dimension is no multiple of 128 bytes. Fitted with wgmma_multicast's constants.
+// Where both operands straddle lines, the median of wgmma_tma's times is 0.95 of the predicted time, and half of them are from
+// 0.88 to 1.06.
+constexpr double kStraddling = 2.3;  // lines that such a row takes
+constexpr double kL2 = 115e3;        // bytes per microsecond from L2, for each SM; blocks that share by multicast read once
 
-// wgmma_multicast, from its tile's size alone. Fitted, with the two above, to the times of cuBLAS's Hopper kernels with such
-// tiles and clusters at 58 shapes with a bias on an H200 (root mean square of the differences: 8 %). The kernel's own times are
-// not measured yet.
-constexpr double kWgmmaOfPeak = 0.845;       // share of the data sheet's peak that wgmma reaches
-constexpr double kFill = 150e3;              // bytes per microsecond into an SM's shared memory
-constexpr double kLeastKTile = 0.06;         // of one block, however many stages it has
-constexpr double kTransposedEpilogue = 3.5;  // of a tile of 128x256, 16-bit with a full C
+// wgmma_multicast, from its tile's size alone. Fitted to 2,700 times of 36 tiles in 6 clusters at 386 drawn problems on an H200
+// (root mean square of the differences: 9 %; half of them are below 5 %). Most tiles wait for shared memory, which TMA writes
+// and wgmma reads through the same port: every wgmma reads both operands anew.
+constexpr double kWgmmaOfPeak = 0.83;        // share of the data sheet's peak that wgmma reaches
+constexpr double kShared = 254e3;            // bytes per microsecond through an SM's shared memory, about 128 a cycle
+constexpr double kTransposedReads = 1.44;    // of wgmma's M operand, if it is not contiguous along K
+constexpr double kStageLatency = 1.27;       // from a stage's release to its next use
+constexpr double kLeastKTile = 0.124;        // of one block, however many stages it has
+constexpr double kTransposedEpilogue = 4.4;  // of a tile of 128x256, 16-bit with a full C
+constexpr double kNextTile = 0.3;            // from a tile's epilogue to the next tile's products
 constexpr double kInFours = 0.91;            // share of the SMs that clusters of four occupy: 30 clusters on an H200
+constexpr double kSlowdown = 0.19, kSlowdownAfter = 200;  // share of a long run's time that lower clocks add; half of it
+constexpr double kClusterStart = 0.5;                     // barriers and tensor maps, beyond other kernels
+constexpr double kLessHidden = 0.22;                      // kExposed of this kernel
 
-// A guess, for mma_guarded, which has not been measured: an SM's time to issue 32 copies of an alignment's bytes.
-constexpr double kNarrowCopies = 0.003;
+// mma_guarded, fitted to 600 times of its configurations at drawn problems on an H200 (root mean square of the differences:
+// 15 %). A block's K tile takes its time however small it is: the branches for every alignment and order are long and scattered.
+constexpr double kGuardedKTile = 0.88;    // the least
+constexpr double kGuardedTile = 0.93;     // the first K tile and the start
+constexpr double kGuardedEpilogue = 1.1;  // of a tile of 64x64
+constexpr double kGuardedLaunch = 1.8;
+constexpr double kGuardedExposed = 0.26;                // kExposed of this kernel
+constexpr double kOddResult = 1.64;                     // the epilogue of a D whose rows are not aligned to 16 bytes
+constexpr double kBy8 = 1.47, kBy4 = 1.61, kBy2 = 2.3;  // copies of operands whose rows are aligned to 8, 4 and 2 bytes
 
 constexpr double large_tiles(const Config& config) { return double(config.tile_m * config.tile_n) / (128 * 256); }
 
@@ -100,9 +114,10 @@ double dram_us(const PlanKey& p, int d_layers, const DeviceSpec& device) {
 }
 
 // A kernel's time, launch included. Arithmetic and memory overlap but for a share of the shorter.
-double launched_us(const KernelTraits& kernel, const Config& config, double arithmetic, double memory) {
+double launched_us(const KernelTraits& kernel, const Config& config, double arithmetic, double memory,
+                   double exposed = kExposed) {
   const double overlap = repacks(kernel.access) && uses_pdl(config) ? kOverlap : 0;
-  return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + kLaunch - overlap;
+  return std::max(arithmetic, memory) + exposed * std::min(arithmetic, memory) + kLaunch - overlap;
 }
 
 // The rows of A and B of a K tile that a cluster reads. A row that straddles lines counts `straddling` times.
@@ -111,10 +126,8 @@ double cluster_rows(const Config& config, const PlanKey& p, Cluster cluster, dou
   return a * std::min<int64_t>(config.tile_m, p.m) * cluster.m + b * std::min<int64_t>(config.tile_n, p.n) * cluster.n;
 }
 
-// The time in which L2 delivers `rows` rows of each of `k_tiles` K tiles to each SM, to all SMs at once.
-double l2_us(const Config& config, const PlanKey& p, double rows, int64_t k_tiles) {
-  return rows * k_tiles * config.tile_k * size_of(p.a.dtype) / kL2;
-}
+// The time in which L2 delivers `rows` rows of `k` elements to each SM, to all SMs at once.
+double l2_us(const PlanKey& p, double rows, double k) { return rows * k * size_of(p.a.dtype) / kL2; }
 
 // The time of `work` tiles in waves of `at_once`. A wave takes the longer of `product` and L2's time, which is `l2` for a full
 // wave and in proportion less for the last.
@@ -138,7 +151,7 @@ double product_us(const KernelTraits& kernel, const Config& config, Math math, c
   double product = flops / rate;
   const double whole = cluster_rows(config, p, {}, 1), straddled = cluster_rows(config, p, {}, straddling);
   if (work > 0 && straddled > whole) {
-    const double l2 = std::min(product, l2_us(config, p, whole, k_tiles)) * straddled / whole;
+    const double l2 = std::min(product, l2_us(p, whole, double(k_tiles) * config.tile_k)) * straddled / whole;
     product = waves_us(work, device.gpu.num_sms, product, l2) / per_sm;
   }
   const double arithmetic = sm_us(config, per_sm, product, epilogue + activation_us(p.activation) * large_tiles(config));
@@ -172,37 +185,48 @@ double estimate_cluster(const KernelTraits& kernel, const Config& config, Math m
          kLaunch;
 }
 
-// A K tile takes as long as the slower of its products and its copies into shared memory.
+// A K tile takes as long as the slowest of tensor cores, shared memory and the ring of stages.
 double estimate_multicast(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, int k_slices,
                           Cluster cluster, const DeviceSpec& device) {
   const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), k_slices);
   const int64_t work = ceil_div(p.m, config.tile_m * cluster.m) * ceil_div(p.n, config.tile_n * cluster.n) * k_slices;
   const double share = cluster.blocks() > 2 ? kInFours : 1;
   const int64_t at_once = std::max(1, int(device.gpu.num_sms * share) / cluster.blocks());
-  const double per_sm = double(ceil_div(work, at_once));
+  const double per_sm = double(ceil_div(work, at_once)), tile_m = config.tile_m, tile_n = config.tile_n;
   const double peak = kWgmmaOfPeak * device.gpu.wgmma_tflops * 1e6 / device.gpu.num_sms * relative_rate(math, kernel.unit);
-  const double products = 2.0 * config.tile_m * config.tile_n * config.tile_k / peak;
-  const double rows = double(std::min<int64_t>(config.tile_m, p.m) + std::min<int64_t>(config.tile_n, p.n));
-  const double copies = rows * config.tile_k * size_of(p.a.dtype) / kFill;
-  const double resident = std::max(1.0, std::min<double>(config.blocks_per_sm, per_sm));
-  const double least = std::max(kLeastKTile, kLatency / config.stages) / resident;
-  const double k_tile = std::max({products, copies, least});
+  const double products = 2 * tile_m * tile_n * config.tile_k / peak;
+  // Rows of a K tile: written by TMA, and read by wgmma, which has 64 columns of B on its M.
+  const double written = std::min(tile_m, double(p.m)) + std::min(tile_n, double(p.n));
+  const double read = tile_n * (order_of(p.b) == Order::col_major ? 1 : kTransposedReads) + tile_n / 64 * tile_m;
+  const double shared = (written + read) * config.tile_k * size_of(p.a.dtype) / kShared;
+  const double least = std::max(kLeastKTile, kStageLatency / config.stages);
+  const double l2 = l2_us(p, cluster_rows(config, p, cluster, kStraddling) / cluster.blocks(), double(p.k) / k_slices) * share;
+  const double main_loops = waves_us(work, at_once, k_tiles * std::max({products, shared, least}), l2);
+  const double slowdown = 1 + kSlowdown * main_loops / (main_loops + kSlowdownAfter);
   const double c_and_d = size_of(p.d.dtype) + (present(p.c) && p.c.row && p.c.col ? size_of(p.c.dtype) : 0);
   const double epilogue = large_tiles(config) * (kTransposedEpilogue * c_and_d / 4 + activation_us(p.activation));
-  const double l2 = l2_us(config, p, cluster_rows(config, p, cluster, kStraddling) / cluster.blocks(), k_tiles) * share;
-  const double arithmetic = waves_us(work, at_once, k_tiles * k_tile, l2) + per_sm * epilogue;
-  return launched_us(kernel, config, arithmetic, dram_us(p, k_slices, device)) + kBoxStore * config.boxes;
+  const double arithmetic = main_loops * slowdown + per_sm * (epilogue + kNextTile);
+  return launched_us(kernel, config, arithmetic, dram_us(p, k_slices, device), kLessHidden) + kBoxStore * config.boxes +
+         kClusterStart;
 }
 
-// Narrow copies are instructions: they come on top of the product, and do not wait for memory.
-double estimate_guarded(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, int k_slices,
-                        Cluster cluster, const DeviceSpec& device) {
+// The blocks of an SM hide each other's latency, until the SM is busy.
+double estimate_guarded(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, int k_slices, Cluster,
+                        const DeviceSpec& device) {
+  const auto narrow = [](int bytes) { return bytes == 16 ? 1 : bytes == 8 ? kBy8 : bytes == 4 ? kBy4 : kBy2; };
   const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), k_slices);
   const int64_t work = ceil_div(p.m, config.tile_m) * ceil_div(p.n, config.tile_n) * k_slices;
-  const double per_sm = double(ceil_div(work, device.gpu.num_sms)) * k_tiles;
-  const double bytes = double(config.tile_m) / alignment(p.a, p.m, p.k) + double(config.tile_n) / alignment(p.b, p.k, p.n);
-  const double copies = per_sm * bytes * config.tile_k * size_of(p.a.dtype) / 32 * kNarrowCopies;
-  return estimate_tiles(kernel, config, math, p, k_slices, cluster, device) + copies - (uses_pdl(config) ? kOverlap : 0);
+  const double waves = double(ceil_div(work, int64_t(device.gpu.num_sms) * config.blocks_per_sm));
+  const double resident = double(std::min<int64_t>(config.blocks_per_sm, ceil_div(work, device.gpu.num_sms)));
+  const double copies = (narrow(alignment(p.a, p.m, p.k)) * config.tile_m + narrow(alignment(p.b, p.k, p.n)) * config.tile_n) /
+                        (config.tile_m + config.tile_n);
+  const double flops = 2.0 * config.tile_m * config.tile_n * config.tile_k;
+  const double busy = flops / sm_rate(kernel, config, math, device) * resident * copies;
+  const double epilogue = kGuardedEpilogue * config.tile_m * config.tile_n / (64 * 64) * resident *
+                          (alignment(p.d, p.m, p.n) == 16 ? 1 : kOddResult);
+  const double arithmetic = waves * (k_tiles * std::max(kGuardedKTile * std::sqrt(copies), busy) + kGuardedTile + epilogue);
+  const double memory = dram_us(p, k_slices, device);
+  return std::max(arithmetic, memory) + kGuardedExposed * std::min(arithmetic, memory) + kGuardedLaunch;
 }
 
 double repack_us(const MatrixKey& x, int64_t outer, int64_t k, const DeviceSpec& device) {

@@ -125,7 +125,6 @@ struct KernelTraits {
   ResultAccess result;
   SplitK split_k;
   Span<const Cluster> clusters;  // the shapes that every configuration can be launched with
-  bool by_name_only;             // the planner does not pick it by itself, because its times have not been measured
   Span<const Config> configs;
   Span<Code> code;  // of each configuration
   // Why the configuration cannot run, or null if it can. feasibility.cpp checks what holds for every kernel.

@@ -13,10 +13,6 @@ namespace {
 // three it holds has not been counted.
 constexpr double kInClusters = 0.9;
 
-// The most of the time without a copy that a candidate with a copy of an operand that the kernel could read may be predicted to
-// take. The predictions are no better than that.
-constexpr double kWorthRepacking = 0.9;
-
 constexpr int kMostSlices = 64;  // of K, in workspace
 
 // Chooses the cluster and the number of K slices by predicted time, and records both and the time. A scope's number of K slices
@@ -70,34 +66,18 @@ PlanKey after_repacks(PlanKey key, const Candidate& x) {
   return key;
 }
 
-// Whether a copy of operand x, (outer, K), which the kernel can read, spares TMA the lines that x's rows straddle.
-bool repack_saves_lines(const KernelTraits& kernel, const MatrixKey& x, int64_t outer, int64_t k) {
-  return kernel.unit == Unit::wgmma && straddles_lines(x, outer, k) && !straddles_lines(repacked(x, outer, k), outer, k);
-}
-
-// Chooses which operands to repack, and the modes. `key` is exchanged already if the candidate exchanges operands.
+// Chooses the modes. `key` is exchanged already if the candidate exchanges operands.
 Candidate evaluate(const KernelTraits& kernel, const Config& config, Math math, bool exchanged, const PlanKey& key,
                    const DeviceSpec& device, const Scope& scope) {
   Candidate x{&kernel, &config, math, exchanged};
   x.reason = unsupported_reason(kernel, config, math, key, device);
   x.finish_apart = kernel.result == ResultAccess::tma && !tma_reaches_c_and_d(key);
-  const MatrixKey b = transpose(key.b);
-  const bool must_a = repacks(kernel.access) && needs_repack(key.a, key.m, key.k, x.repacks_along_k());
-  const bool must_b = repacks(kernel.access) && needs_repack(b, key.n, key.k);
-  const bool may_a = !must_a && repack_saves_lines(kernel, key.a, key.m, key.k);
-  const bool may_b = !must_b && repack_saves_lines(kernel, b, key.n, key.k);
-  Candidate best;
-  double shortest = 0;
-  for (int more_a = 0; more_a <= may_a; ++more_a)
-    for (int more_b = 0; more_b <= may_b; ++more_b) {
-      x.repack_a = must_a || more_a, x.repack_b = must_b || more_b;
-      choose_modes(x, after_repacks(key, x), device, scope);
-      if (x.repack_a) x.microseconds += float(repack_us(key.a, key.m, key.k, device));
-      if (x.repack_b) x.microseconds += float(repack_us(key.b, key.n, key.k, device));
-      const double handicapped = more_a || more_b ? x.microseconds / kWorthRepacking : x.microseconds;
-      if (!best.kernel || handicapped < shortest) best = x, shortest = handicapped;
-    }
-  return best;
+  x.repack_a = repacks(kernel.access) && needs_repack(key.a, key.m, key.k, x.repacks_along_k());
+  x.repack_b = repacks(kernel.access) && needs_repack(transpose(key.b), key.n, key.k);
+  choose_modes(x, after_repacks(key, x), device, scope);
+  if (x.repack_a) x.microseconds += float(repack_us(key.a, key.m, key.k, device));
+  if (x.repack_b) x.microseconds += float(repack_us(key.b, key.n, key.k, device));
+  return x;
 }
 
 // Whether a kernel has a math for operands of this dtype.
@@ -106,17 +86,17 @@ bool multiplies(const KernelTraits& kernel, DType dtype) {
       std::begin(kMaths), std::end(kMaths), [&](Math math) { return operand_dtype(math) == dtype && kernel.maths.has(math); });
 }
 
-// Calls act(candidate) for every candidate in scope that `wanted`, a function of its kernel, accepts: each kernel, configuration,
-// and math for the operands' dtype. A configuration without such a math is one candidate, which reports the reason.
-template <typename W, typename F>
-void for_each_candidate(const PlanKey& key, const DeviceSpec& device, const Scope& scope, W&& wanted, F&& act) {
+// Calls act(candidate) for every candidate in scope: each kernel, configuration, and math for the operands' dtype. A configuration
+// without such a math is one candidate, which reports the reason.
+template <typename F>
+void for_each_candidate(const PlanKey& key, const DeviceSpec& device, const Scope& scope, F&& act) {
   // Kernels write rows of D faster than columns. If epilogues wrote columns as fast, both orders would be worth a try.
   const bool exchanged = order_of(key.d) == Order::col_major;
   const PlanKey p = exchanged ? exchange_operands(key) : key;
   for (const KernelTraits& kernel : kernels()) {
     const bool any = multiplies(kernel, p.a.dtype);
     for (const Config& config : kernel.configs) {
-      if (!scope.holds(kernel, config) || !wanted(kernel)) continue;
+      if (!scope.holds(kernel, config)) continue;
       for (Math math : kMaths) {
         if (operand_dtype(math) != p.a.dtype || (any && !kernel.maths.has(math))) continue;
         act(evaluate(kernel, config, math, exchanged, p, device, scope));
@@ -172,15 +152,13 @@ std::optional<Scope> find_scope(const std::string& name) {
 
 std::vector<Candidate> candidates(const PlanKey& key, const DeviceSpec& device, const Scope& scope) {
   std::vector<Candidate> all;
-  const auto every = [](const KernelTraits&) { return true; };
-  for_each_candidate(key, device, scope, every, [&](const Candidate& x) { all.push_back(x); });
+  for_each_candidate(key, device, scope, [&](const Candidate& x) { all.push_back(x); });
   return all;
 }
 
 Candidate plan(const PlanKey& key, const DeviceSpec& device, const Scope& scope) {
   Candidate best;
-  const auto may_pick = [&](const KernelTraits& kernel) { return scope.kernel || !kernel.by_name_only; };
-  for_each_candidate(key, device, scope, may_pick, [&](const Candidate& x) {
+  for_each_candidate(key, device, scope, [&](const Candidate& x) {
     if (!x.reason && (!best.kernel || x.microseconds < best.microseconds)) best = x;
   });
   return best;

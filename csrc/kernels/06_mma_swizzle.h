@@ -19,7 +19,7 @@ constexpr Config mma_swizzle_config(ArchSet archs, int tile_m, int tile_n, int t
 }
 
 // Warp tiles are 64x64 where the block tile is large enough for its warps: each A fragment then feeds eight mma.sync, and each
-// B fragment four. Hopper has three configurations: the largest tile, which the ladder shows, and two that win there when a
+// B fragment four. Hopper has two configurations: the largest tile, which the ladder shows, and one that wins there when a
 // problem has few small tiles.
 inline constexpr Config kMmaSwizzle[] = {
     mma_swizzle_config(kHopper, 128, 256, 64, 4, 256, 1, 440.f),  // 192 KB
@@ -27,10 +27,9 @@ inline constexpr Config kMmaSwizzle[] = {
     mma_swizzle_config(kAmpere, 128, 128, 64, 3, 128, 2, 410.f),
     mma_swizzle_config(kAmpere, 64, 128, 64, 4, 128, 2, 340.f),
     mma_swizzle_config(kAmpere, 64, 64, 64, 4, 128, 3, 270.f),
-    // One wave of small tiles waits for latency alone. These three keep more K tiles under way, and use PDL on Hopper.
+    // One wave of small tiles waits for latency alone. These two keep more K tiles under way, and use PDL on Hopper.
     mma_swizzle_config(kAmpere, 64, 128, 64, 6, 128, 1, 330.f),
-    mma_swizzle_config(kEverywhere, 64, 64, 64, 8, 256, 1, 330.f, 2),
-    mma_swizzle_config(kHopper, 64, 128, 64, 8, 128, 1, 333.f),  // 192 KB
+    mma_swizzle_config(kEverywhere, 64, 64, 64, 8, 256, 1, 295.f, 2),
 };
 
 }  // namespace tc

@@ -23,8 +23,7 @@ constexpr int kAnySm = 999;
 template <auto& CONFIGS>
 KernelTraits rung(const char* name, const char* idea, Unit unit, MathSet maths, OperandAccess access,
                   SplitK split_k = SplitK::none, decltype(KernelTraits::estimate_us) estimate_us = estimate_tiles,
-                  Span<const Cluster> clusters = kSingleBlock, ResultAccess result = ResultAccess::any,
-                  bool by_name_only = false) {
+                  Span<const Cluster> clusters = kSingleBlock, ResultAccess result = ResultAccess::any) {
   const bool hopper = unit == Unit::wgmma;
   return {name,
           idea,
@@ -36,7 +35,6 @@ KernelTraits rung(const char* name, const char* idea, Unit unit, MathSet maths, 
           result,
           split_k,
           clusters,
-          by_name_only,
           CONFIGS,
           kCode<CONFIGS>,
           hopper ? needs_32_bit_coordinates : no_further_demands,
@@ -67,13 +65,13 @@ Span<const KernelTraits> kernels() {
       rung<kWgmmaCluster>(
           "wgmma_cluster", "for a few tiles: a cluster's blocks share K and add through distributed shared memory", Unit::wgmma,
           WgmmaClusterMaths::set, OperandAccess::aligned, SplitK::cluster, estimate_cluster),
-      rung<kMmaGuarded>("mma_guarded", "for rows that begin anywhere: copies as wide as their alignment allows, no repack",
-                        Unit::mma_sync, MmaGuardedMaths::set, OperandAccess::contiguous, SplitK::workspace, estimate_guarded,
-                        kSingleBlock, ResultAccess::any, true),
+      rung<kMmaGuarded>(
+          "mma_guarded", "for rows that begin anywhere: copies as wide as their alignment allows, no repack", Unit::mma_sync,
+          MmaGuardedMaths::set, OperandAccess::contiguous, SplitK::workspace, estimate_guarded, kSingleBlock),
       rung<kWgmmaMulticast>(
           "wgmma_multicast", "tiles in steps of 8 rows: D^T on wgmma; the blocks of a cluster share operands by multicast",
           Unit::wgmma, WgmmaMulticastMaths::set, OperandAccess::aligned_a_along_k, SplitK::workspace, estimate_multicast,
-          kMulticastClusters, ResultAccess::tma, true),
+          kMulticastClusters, ResultAccess::tma),
   };
   return ladder;
 }

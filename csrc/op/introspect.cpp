@@ -57,8 +57,7 @@ py::list list_kernels() {
     result.append(py::dict(
         "name"_a = kernel.name, "idea"_a = kernel.idea, "min_sm"_a = kernel.min_sm, "unit"_a = name_of(kernel.unit),
         "maths"_a = maths, "contiguous_operands"_a = kernel.access == OperandAccess::contiguous,
-        "split_k"_a = kernel.split_k != SplitK::none, "clusters"_a = clusters, "by_name_only"_a = kernel.by_name_only,
-        "configs"_a = configs, "compiled"_a = compiled));
+        "split_k"_a = kernel.split_k != SplitK::none, "clusters"_a = clusters, "configs"_a = configs, "compiled"_a = compiled));
   }
   return result;
 }
@@ -131,8 +130,7 @@ py::list list_candidates(const std::string& problem, const py::dict& gpu, const 
         "k_slices_forced"_a = forced,
         "cluster"_a = x.kernel->clusters.count > 1 ? py::object(py::make_tuple(x.cluster.m, x.cluster.n)) : py::none(),
         "repack_a"_a = x.repack_a, "repack_b"_a = x.repack_b, "workspace_bytes"_a = workspace_of(key, x).size,
-        "by_name_only"_a = x.kernel->by_name_only, "from_table"_a = x.from_table,
-        "reason"_a = x.reason ? py::object(py::str(x.reason)) : py::object(py::none())));
+        "from_table"_a = x.from_table, "reason"_a = x.reason ? py::object(py::str(x.reason)) : py::object(py::none())));
   };
   if (pick.kernel) append(pick);
   for (const Candidate& x : candidates(key, device, scope))

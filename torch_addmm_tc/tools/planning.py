@@ -91,11 +91,9 @@ class Candidate:
         k_slices: the number of K slices. More than 1 means split-K, whose slices are summed in a fixed order.
         k_slices_forced: whether the planner would choose another number of K slices under the same name.
         cluster: (m, n), blocks of a cluster that share operands by multicast. None for kernels without that choice.
-        repack_a, repack_b: whether the operand is copied into the workspace first, because the kernel cannot read its layout,
-            or reads it so slowly that the copy is predicted to pay.
+        repack_a, repack_b: whether the operand is copied into the workspace first, because the kernel cannot read its layout.
         exchanged: whether the kernel computes D^T = B^T A^T, because D is column-major.
         workspace_bytes: the size of the workspace.
-        by_name_only: whether the planner never picks the kernel by itself, because its times have not been measured.
         from_table: whether a loaded table of measured plans picks the candidate (load_plans).
     """
 
@@ -112,7 +110,6 @@ class Candidate:
     repack_b: bool
     exchanged: bool
     workspace_bytes: int
-    by_name_only: bool
     from_table: bool
 
     @property
@@ -137,7 +134,7 @@ class Candidate:
             outcome += f", clusters of {self.cluster[0]}x{self.cluster[1]}" if self.cluster not in (None, (1, 1)) else ""
             outcome += ", A repacked" if self.repack_a else ""
             outcome += ", B repacked" if self.repack_b else ""
-            outcome += ", from the loaded table" if self.from_table else ", runs by name only" if self.by_name_only else ""
+            outcome += ", from the loaded table" if self.from_table else ""
         return f"{self.kernel:<18} {tile:<12} {outcome}"
 
 

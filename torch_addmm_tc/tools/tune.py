@@ -182,7 +182,7 @@ def tune(text: str, gpu: Gpu, candidates: int) -> dict | None:
     problem, plan = _C.describe_problem(text), Plan.of(text, gpu)
     if plan.pick is None or not (problem["m"] and problem["n"] and problem["k"]):
         return None
-    able = [x for x in plan.candidates[1:] if x.reason is None and not x.by_name_only]
+    able = [x for x in plan.candidates[1:] if x.reason is None]
     able.sort(key=lambda x: x.microseconds)
     names = [x.exact_name for x in (plan.pick, *able[: candidates - 1])]
     wrong = [name for name in names if not is_correct(problem, name)]
