@@ -1,10 +1,14 @@
 """The device fixture, the options of the case grid, and one skip line per file where no GPU is present."""
 
+import os
+import tempfile
 from itertools import groupby
+from pathlib import Path
 
 import hypothesis
 import pytest
 import torch
+from filelock import FileLock  # which torch requires
 
 from torch_addmm_tc import _C
 from torch_addmm_tc.testing import runnable_configs
@@ -57,6 +61,14 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(params=["cpu", CUDA])
 def device(request):
     return request.param
+
+
+@pytest.fixture
+def much_gpu_memory():
+    """For tests that hold several GB. One runs at a time, in whichever process pytest-xdist runs it, and leaves none behind."""
+    with FileLock(Path(tempfile.gettempdir()) / f"torch_addmm_tc-tests-{os.getuid()}.lock"):
+        yield
+        torch.cuda.empty_cache()
 
 
 @pytest.fixture(autouse=True)

@@ -205,7 +205,7 @@ def test_fp32_does_not_use_tf32_by_default():
 @pytest.mark.parametrize(
     "dtype, kernel", [(torch.float16, k["name"]) for k, names in KERNELS if names] + [(torch.float32, "simt")], ids=str
 )
-def test_c_and_d_may_have_more_than_2_to_the_31_elements(dtype, kernel):
+def test_c_and_d_may_have_more_than_2_to_the_31_elements(dtype, kernel, much_gpu_memory):
     """C and D have more than 2^31 elements. The test compares three corners, because a 32-bit index wraps in the last rows."""
     case = Case(2**16 + 3, 2**15 + 5, 24, dtype, alpha=2)
     _, a, b = Case(case.m, case.n, case.k, dtype, broadcast="()").inputs("cuda")

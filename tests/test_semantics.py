@@ -131,7 +131,7 @@ def test_transposed_linear_weight_is_not_repacked():
 
 
 @pytest.mark.gpu
-def test_operands_may_extend_beyond_2_to_the_31_elements():
+def test_operands_may_extend_beyond_2_to_the_31_elements(much_gpu_memory):
     storage = torch.randn(2**31 + 2**12, device="cuda", dtype=torch.float16)
     a = storage.as_strided((129, 64), (2**24, 1))  # its last row starts at element 2^31
     b = matrix("row", 64, 40, torch.float16, "cuda")
