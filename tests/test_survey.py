@@ -269,7 +269,7 @@ def test_fit_compares_times_with_predictions(timed, capsys, monkeypatch):
     picks, fastest = (line.strip("| ").split(" | ") for line in fit.choices(rows)[2:])
     best, pick = min(times.values()), rows[0].pick[1]
     assert rows[0].pick[0].microseconds == min(x.microseconds for x, _ in rows[0].candidates)
-    assert picks[1:4] == ["2", f"{pick / best:.3f}", f"{pick / best:.2f}"]
+    assert picks[1:5] == ["2", f"{pick / best:.3f}", f"{pick / best:.2f}", f"{rows[0].torch_addmm / pick:.2f}x"]
     speed = f"{rows[0].torch_addmm / best:.2f}x"
     assert fastest[1:] == ["2", "1.000", "1.00", speed, "0%", speed]
 

@@ -24,8 +24,8 @@ constexpr double kLatency = 1.2;              // of DRAM under load
 constexpr double kLaunch = 2.5;               // an empty kernel
 constexpr double kOverlap = 1.0;              // of kLaunch, hidden under the previous kernel by programmatic dependent launch
 
-// The share of copy bandwidth at which a Hopper kernel reads the larger operand where fewer than kStreams tiles and K slices lie
-// along it: 48x9216x16384 runs at 3.0 TB/s in 72 tiles and at 3.9 in 36 of three slices. The cause is not known.
+// The share of copy bandwidth at which a Hopper kernel reads the larger operand where fewer than kStreams tiles and K slices
+// lie along it: 48x9216x16384 runs at 3.0 TB/s in 72 tiles and at 3.9 in 36 of three slices. The cause is not known.
 constexpr double kFewStreams = 0.78, kStreams = 90;
 
 // TMA's rows of 128 bytes, where the leading dimension is no multiple of 128 bytes. Fitted with wgmma_multicast's constants.
@@ -46,11 +46,11 @@ constexpr double kTransposedEpilogue = 4.4;  // of a tile of 128x256, 16-bit wit
 constexpr double kNextTile = 0.3;            // from a tile's epilogue to the next tile's products
 constexpr double kInFours = 0.91;            // share of the SMs that clusters of four occupy: 30 clusters on an H200
 constexpr double kSlowdown = 0.19, kSlowdownAfter = 200;  // share of a long run's time that lower clocks add; half of it
-constexpr double kClusterStart = 0.5;                     // barriers and tensor maps, beyond other kernels
+constexpr double kMulticastStart = 0.5;                   // barriers and tensor maps, beyond other kernels
 constexpr double kLessHidden = 0.22;                      // kExposed of this kernel
 
 // mma_guarded, fitted to 600 times of its configurations at drawn problems on an H200 (root mean square of the differences:
-// 15 %). A block's K tile takes its time however small it is: the branches for every alignment and order are long and scattered.
+// 15 %). A small K tile takes as long as a large one: the code for every alignment and order is long and scattered.
 constexpr double kGuardedKTile = 0.88;    // the least
 constexpr double kGuardedTile = 0.93;     // the first K tile and the start
 constexpr double kGuardedEpilogue = 1.1;  // of a tile of 64x64
@@ -219,7 +219,7 @@ double estimate_multicast(const KernelTraits& kernel, const Config& config, Math
   const double epilogue = large_tiles(config) * (kTransposedEpilogue * c_and_d / 4 + activation_us(p.activation));
   const double arithmetic = main_loops * slowdown + per_sm * (epilogue + kNextTile);
   return launched_us(kernel, config, arithmetic, streamed_us(config, p, k_slices, k_slices, device), kLessHidden) +
-         kBoxStore * config.boxes + kClusterStart;
+         kBoxStore * config.boxes + kMulticastStart;
 }
 
 // The blocks of an SM hide each other's latency, until the SM is busy.

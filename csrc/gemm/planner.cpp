@@ -86,8 +86,8 @@ bool multiplies(const KernelTraits& kernel, DType dtype) {
       std::begin(kMaths), std::end(kMaths), [&](Math math) { return operand_dtype(math) == dtype && kernel.maths.has(math); });
 }
 
-// Calls act(candidate) for every candidate in scope: each kernel, configuration, and math for the operands' dtype. A configuration
-// without such a math is one candidate, which reports the reason.
+// Calls act(candidate) for every candidate in scope: each kernel, configuration, and math for the operands' dtype. A
+// configuration without such a math is one candidate, which reports the reason.
 template <typename F>
 void for_each_candidate(const PlanKey& key, const DeviceSpec& device, const Scope& scope, F&& act) {
   // Kernels write rows of D faster than columns. If epilogues wrote columns as fast, both orders would be worth a try.

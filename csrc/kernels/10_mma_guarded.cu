@@ -11,8 +11,8 @@
 // loads while the current one is multiplied. Configurations of one block per SM use PDL, and prefetch their operands into L2
 // before the previous kernel has ended. The others run several blocks per SM, which hide each other's latency.
 //
-// Measured gain (H200): 2000x300x100 takes 8.3 us, mma_swizzle and its repacks 19.3; 4096x3x40 row-major 4.0, mma_skinny 7.4. It was
-// the fastest at 30 of 986 drawn problems. A K tile takes a block 0.9 us or more, however small it is.
+// Measured gain (H200): 2000x300x100 takes 8.3 us, mma_swizzle and its repacks 19.3; 4096x3x40 row-major 4.0, mma_skinny 7.4. It
+// was the fastest at 30 of 986 drawn problems. A K tile takes a block 0.9 us or more, however small it is.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o mma_guarded.cubin csrc/kernels/10_mma_guarded.cu
 // Run:   python -m bench.sweep --kernel mma_guarded

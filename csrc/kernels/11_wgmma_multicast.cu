@@ -9,8 +9,9 @@
 // the consumers of all blocks have left it. Those of its sharers would not do: in 2x2 blocks a sharer that has its turn with both
 // operands may leave the same stage twice before the fourth block, which waits for neither, has left it once.
 //
-// Measured gain (H200, 386 drawn problems, bench.candidates): with these tiles the fastest candidate is 2.5 % faster in the mean, and
-// by more than 3 % at 23 % of the problems. 97x8192x8192 takes 38.1 us, wgmma_tma 47.5; 100352x240x40 24.8, wgmma_tma 36.8.
+// Measured gain (H200, bench/results/h200-candidates.json and 12 more tiles): the fastest candidate at 386 drawn problems is 2.5 %
+// faster in the mean, and by more than 3 % at 23 % of them. 97x8192x8192 takes 38.1 us, wgmma_tma 43.7 at best; 100352x240x40
+// 25.5 and 31.6.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o multicast.cubin csrc/kernels/11_wgmma_multicast.cu
 // Run:   python -m bench.sweep --kernel wgmma_multicast
@@ -88,7 +89,7 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
     // ---- main loop: copies ----
     if (REALLOCATES) warpgroup_reg_dealloc<40>();
     // The warps load K tiles in turn, because one thread takes longer to issue the copies of a small K tile than wgmma takes to
-    // multiply it. No more warps than stages: a warp two laps of the ring ahead of another would mistake the phase of a barrier.
+    // multiply it. There are no more warps than stages: a warp two laps ahead of another would mistake the phase of a barrier.
     constexpr int WARPS = STAGES < 4 ? 2 : 4;
     const int warp = warp_uniform(int(threadIdx.x) / 32);
     int work = first_work();

@@ -31,8 +31,8 @@ __device__ __forceinline__ uint32_t address_in_block(uint32_t smem, int rank) {
   return there;
 }
 
-// mbarrier_arrive_if at an mbarrier of any block of the cluster. `barrier` is what address_in_block returned. The default scope is
-// the right one: .release.cluster would compile to a MEMBAR.ALL.GPU, which costs half the speed.
+// mbarrier_arrive_if at an mbarrier of any block of the cluster. `barrier` is what address_in_block returned. The default scope
+// is the right one: .release.cluster would compile to a MEMBAR.ALL.GPU, which costs half the speed.
 __device__ __forceinline__ void mbarrier_arrive_in_block_if(bool condition, uint32_t barrier) {
   asm volatile("{\n .reg .pred p;\n setp.ne.u32 p, %1, 0;\n @p mbarrier.arrive.shared::cluster.b64 _, [%0];\n}" ::"r"(barrier),
                "r"(unsigned(condition))

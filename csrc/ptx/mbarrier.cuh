@@ -64,6 +64,7 @@ struct RingPosition {
   __device__ __forceinline__ void advance() {
     if (++stage == STAGES) stage = 0, parity ^= 1;
   }
+  // advance(STEPS) without a division.
   template <int STEPS>
   __device__ __forceinline__ void advance_by() {
     parity ^= STEPS / STAGES & 1;

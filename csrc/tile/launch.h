@@ -26,8 +26,8 @@ inline Status status_of(cudaError_t error, const char* call) {
   return {int(error), call};
 }
 
-// More than 48 KB of shared memory, static and dynamic, needs cudaFuncSetAttribute, once per kernel and device. Only the compiler
-// knows how much is static, so that every kernel with dynamic memory asks.
+// More than 48 KB of shared memory, static and dynamic, needs cudaFuncSetAttribute, once per kernel and device. The compiler
+// alone knows how much is static, so that every kernel with dynamic memory asks.
 template <auto Kernel>
 Status allow_smem(int bytes, int device) {
   static std::atomic<uint64_t> allowed{0};  // one bit per device; devices past the 64th set the attribute every time
