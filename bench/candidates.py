@@ -3,14 +3,16 @@
     python -m bench.candidates --json FILE [--seed S] [--count N] [--only TEXT] [--within X] [--most N] [--kernel NAME]
 
 For each problem of bench/shapes.py, the command times torch.addmm and the candidates predicted to take at most X times the
-shortest time: of each kernel, the N with the shortest predictions. Each runs in every cluster that it can have, with K whole
-and in as many slices as the planner would choose, and each of these ways counts as a candidate. The command prints the fastest
+shortest time: of each kernel, the N with the shortest predictions. Each runs in every cluster that it can have, with whole
+tiles and with the narrower ones that have the shortest prediction, with K whole and in as many slices as the planner would
+choose. Each of these ways counts as a candidate. The command prints the fastest
 candidate, the planner's pick and torch.addmm of each problem. Contenders run back to back. `python -m bench.fit FILE` compares
 the times with the predictions.
 """
 
 import argparse
 import dataclasses
+import itertools
 import json
 import math
 from pathlib import Path
@@ -47,6 +49,15 @@ def names(problem: str, gpu, within: float, most: int, kernel: str) -> list[str]
     """
     plan = Plan.of(problem, gpu)
     clusters = {entry["name"]: entry["clusters"] for entry in tc.kernels()}
+    narrow = {entry["name"] for entry in tc.kernels() if entry["narrow_tiles"]}
+
+    def widths(x, cluster):
+        if x.kernel not in narrow:
+            return [""]
+        narrower = [f"/n{columns}" for columns in range(x.config["tile_n"] - 8, x.config["tile_n"] - 64, -8)]
+        times = {y: Plan.of(problem, gpu, f"{x.kernel}/{x.index}{cluster}{y}").pick.microseconds for y in narrower}
+        return ["", min(times, key=times.get)]
+
     runnable = [x for x in plan.candidates if not x.reason and kernel in ("", x.kernel)]
     longest = within * min((x.microseconds for x in runnable), default=0)
     chosen = {}
@@ -54,9 +65,9 @@ def names(problem: str, gpu, within: float, most: int, kernel: str) -> list[str]
         if x.microseconds > longest:
             continue
         for cluster in [f"/{m}x{n}" for m, n in clusters[x.kernel]] if x.cluster else [""]:
-            for slices in ("", "/k1") if x.exact_name != x.name else ("",):
-                mode = Plan.of(problem, gpu, f"{x.kernel}/{x.index}{cluster}{slices}").pick
-                if mode and (not slices or mode.microseconds <= longest):
+            for width, slices in itertools.product(widths(x, cluster), ("", "/k1") if x.exact_name != x.name else ("",)):
+                mode = Plan.of(problem, gpu, f"{x.kernel}/{x.index}{cluster}{width}{slices}").pick
+                if mode and ((not width and not slices) or mode.microseconds <= longest):
                     chosen[mode.exact_name] = mode
     by_time = sorted(chosen, key=lambda name: chosen[name].microseconds)
     kernels = dict.fromkeys(mode.kernel for mode in chosen.values())

@@ -35,10 +35,13 @@ CUresult encode(CUtensorMap*, CUtensorMapDataType type, cuuint32_t rank, void* d
                 CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
   const bool two_bytes = type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16 || type == CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   const cuuint64_t bytes = two_bytes ? 2 : 4;
-  expect(rank == 3 && reinterpret_cast<uintptr_t>(data) % 16 == 0, "a tensor map's address is not a multiple of 16");
-  for (int i = 0; i < 2; ++i) expect(strides[i] % 16 == 0 && strides[i] > 0, "a tensor map's stride is not a multiple of 16");
+  const int dims = int(rank);
+  expect((dims == 3 || dims == 4) && reinterpret_cast<uintptr_t>(data) % 16 == 0,
+         "a tensor map's address is not a multiple of 16");
+  for (int i = 0; i < dims - 1; ++i)
+    expect(strides[i] % 16 == 0 && strides[i] > 0, "a tensor map's stride is not a multiple of 16");
   expect(sizes[1] == 1 || strides[0] >= sizes[0] * bytes, "a tensor map's rows overlap");
-  for (int i = 0; i < 3; ++i)
+  for (int i = 0; i < dims; ++i)
     expect(sizes[i] > 0 && sizes[i] <= (1ull << 32), "a tensor map has a size that TMA does not take");
   expect(box[0] * bytes == 128 && box[1] > 0 && box[1] <= 256, "a tensor map has a box that TMA does not take");
   ++recorded.maps;
@@ -142,9 +145,9 @@ void check(const GemmDesc& p, const PlanKey& key, const Candidate& x, const Devi
   const bool cluster = x.kernel->split_k == SplitK::cluster;
   expect(cluster || int(product.gridDim.x) <= device.gpu.num_sms * x.config->blocks_per_sm, "more blocks than the GPU holds");
   if (cluster && !after)
-    expect(recorded.clusters == x.k_slices && product.gridDim.x % x.k_slices == 0, "clusters are not K slices");
-  if (!cluster && !after) expect(recorded.clusters == x.cluster.blocks(), "another cluster than the candidate says");
-  expect(product.gridDim.x % unsigned(x.cluster.blocks()) == 0, "a part of a cluster");
+    expect(recorded.clusters == x.modes.k_slices && product.gridDim.x % x.modes.k_slices == 0, "clusters are not K slices");
+  if (!cluster && !after) expect(recorded.clusters == x.modes.cluster.blocks(), "another cluster than the candidate says");
+  expect(product.gridDim.x % unsigned(x.modes.cluster.blocks()) == 0, "a part of a cluster");
   if (x.kernel->unit == Unit::wgmma && key.k > 0) expect(recorded.maps >= 2, "operands without tensor maps");
 }
 
@@ -161,7 +164,8 @@ int main() {
     for (const DeviceSpec& device : {hopper, ampere})
       for (Candidate x : candidates(key, device)) {
         if (x.reason) continue;
-        x.cluster = x.kernel->clusters[int(below(x.kernel->clusters.count))];
+        x.modes.cluster = x.kernel->clusters[int(below(x.kernel->clusters.count))];
+        x.modes.columns = x.config->tile_n - (x.kernel->narrow_tiles ? 8 * int(below(8)) : 0);
         check(p, key, x, device), ++checked;
       }
   }

@@ -207,7 +207,7 @@ def key():
     return problem_key(x.new_empty(1024), x, x.new_empty(1024, 4096).t())
 
 
-def test_candidates_are_timed_in_every_cluster_with_k_whole_and_split(key):
+def test_candidates_are_timed_in_every_cluster_and_two_widths_with_k_whole_and_split(key):
     chosen = candidates.names(key, H200, within=math.inf, most=1000, kernel="")
     assert len(chosen) == len(set(chosen)) and Plan.of(key, H200).pick.exact_name in chosen
     kernels = {kernel["name"]: kernel for kernel in tc.kernels()}
@@ -215,9 +215,12 @@ def test_candidates_are_timed_in_every_cluster_with_k_whole_and_split(key):
     for name in chosen:
         x = Plan.of(key, H200, name).pick
         assert x.exact_name == name
-        modes.setdefault((x.kernel, x.index, x.cluster), set()).add(x.k_slices)
+        narrow = x.columns < x.config["tile_n"]
+        modes.setdefault((x.kernel, x.index, x.cluster, narrow), {}).setdefault(x.columns, set()).add(x.k_slices)
+    assert all(len(widths) == 1 for widths in modes.values())
+    modes = {mode: slices for mode, widths in modes.items() for slices in widths.values()}
     multicast = [mode for mode in modes if mode[0] == "wgmma_multicast"]
-    assert len(multicast) == len(kernels["wgmma_multicast"]["configs"]) * len(kernels["wgmma_multicast"]["clusters"])
+    assert len(multicast) == 2 * len(kernels["wgmma_multicast"]["configs"]) * len(kernels["wgmma_multicast"]["clusters"])
     for (kernel, *_), slices in modes.items():
         if kernel in ("wgmma_tma", "wgmma_multicast"):
             assert 1 in slices and len(slices) <= 2

@@ -57,11 +57,15 @@ def planned(problem=PROBLEM, name=""):
 def test_names_fix_clusters_and_k_slices():
     assert planned(name="wgmma_tma/0/k3") == ("wgmma_tma/0", 3) and planned(name="mma_swizzle/0/k1")[1] == 1
     small = tune.problem_of((200, 512, 4096))
-    for name in ("wgmma_multicast/4/2x1/k2", "wgmma_multicast/4/k2"):
+    for name in ("wgmma_multicast/4/2x1/k2", "wgmma_multicast/4/k2", "wgmma_multicast/4/2x1/n40/k2", "wgmma_multicast/4/n8/k2"):
         assert planned(small, name) == ("wgmma_multicast/4", 2)
+    assert Plan.of(small, H200, "wgmma_multicast/4/n40").pick.columns == 40
+    assert Plan.of(small, H200, "wgmma_multicast/4/2x1").pick.columns == 64  # a cluster without columns means whole tiles
     assert planned(name="wgmma_tma/0/k64") == planned(name="wgmma_cluster/0/k1") == (None, 0)  # the planner considers neither
     ends = ("0/", "0/k0", "0/k03", "0/k65", "k2", "0/3", "0/k2/k2", "0/2x1")
-    for name in (*(f"wgmma_tma/{end}" for end in ends), "wgmma_multicast/4/k2/2x1", "simt/0/k1", "/"):
+    tma = (f"wgmma_tma/{end}" for end in (*ends, "0/n56"))
+    multicast = (f"wgmma_multicast/4/{end}" for end in ("n64", "n0", "n44", "n072", "n40/2x1", "k2/n40", "k2/2x1"))
+    for name in (*tma, *multicast, "simt/0/k1", "/"):
         with pytest.raises(ValueError, match="there is no kernel"):
             planned(name=name)
 

@@ -334,14 +334,18 @@ def runnable_configs() -> dict[str, list[str]]:
 
     Returns:
         {kernel name: ["NAME/INDEX" of a configuration, ...]}, in ladder order. A kernel that has a choice of clusters appears
-        with two names for each configuration: single blocks, and clusters whose shape the index decides.
+        with two names for each configuration: single blocks, and clusters whose shape the index decides. A kernel whose tiles
+        may be narrower appears with a third, of narrower tiles in such clusters.
     """
     x = torch.empty(256, 256, dtype=torch.float16, device="meta")
     runnable = {(candidate.kernel, candidate.index) for candidate in plan(x, x, x).candidates if candidate.reason is None}
 
     def names(kernel, i):
         single, *clusters = (f"/{m}x{n}" for m, n in kernel["clusters"])
-        return [f"{kernel['name']}/{i}{x}" for x in ((single, clusters[i % len(clusters)]) if clusters else ("",))]
+        modes = [single, clusters[i % len(clusters)]] if clusters else [""]
+        if kernel["narrow_tiles"]:
+            modes.append(f"{clusters[(i + 1) % len(clusters)]}/n{kernel['configs'][i]['tile_n'] - 8 * (i % 7 + 1)}")
+        return [f"{kernel['name']}/{i}{x}" for x in modes]
 
     found = {}
     for kernel in _C.kernels():

@@ -32,7 +32,7 @@ inline Status make_tma_paths(TmaPaths& paths, const GemmDesc& p, int k_slices) {
     if (!status.ok()) return status;
   }
   if (paths.d_path != DPath::tma) return {};
-  return make_tensor_map(paths.d, p.d.data, p.d.dtype, p.m, p.n, p.d.row, kBoxRows, k_slices, p.m * p.n);
+  return make_tensor_map(paths.d, p.d.data, p.d.dtype, p.m, p.n, p.d.row, kBoxRows, {k_slices, p.m * p.n});
 }
 
 __device__ __forceinline__ uint32_t pack(float x, float y, __half) {

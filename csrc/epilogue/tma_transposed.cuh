@@ -6,15 +6,29 @@
 
 namespace tc {
 
-// Tensor maps of C and D, for boxes of `box_rows` rows. `layers` counts the layers of D.
-inline Status make_transposed_paths(TmaPaths& paths, const GemmDesc& p, int box_rows, int layers) {
+// A tile has `columns` columns of D. If they are no multiple of 64, D's last box would reach into the next tile. For all tiles but
+// the last of a row, `d_narrow` therefore ends D with the tile: its fourth coordinate counts tiles.
+struct TransposedPaths : TmaPaths {
+  CUtensorMap d_narrow;
+  int columns;
+};
+
+// Tensor maps of C and D, for boxes of `box_rows` rows.
+inline Status make_transposed_paths(TransposedPaths& paths, const GemmDesc& p, int box_rows, const Modes& modes) {
+  paths.columns = modes.columns;
   paths.c_path = c_path_of(p);
   paths.d_path = d_path_of(p);
   if (paths.c_path == CPath::tma) {
     const Status status = make_tensor_map(paths.c, p.c.data, p.c.dtype, p.m, p.n, p.c.row, box_rows);
     if (!status.ok()) return status;
   }
-  return make_tensor_map(paths.d, p.d.data, p.d.dtype, p.m, writable_columns(p), p.d.row, box_rows, layers, p.d.batch);
+  const Layers layers{modes.k_slices, p.d.batch};
+  if (const int64_t tiles = p.n / modes.columns; modes.columns % 64 != 0 && tiles > 0) {
+    const Status status = make_tensor_map(
+        paths.d_narrow, p.d.data, p.d.dtype, p.m, modes.columns, p.d.row, box_rows, layers, {tiles, modes.columns});
+    if (!status.ok()) return status;
+  }
+  return make_tensor_map(paths.d, p.d.data, p.d.dtype, p.m, writable_columns(p), p.d.row, box_rows, layers);
 }
 
 // The epilogue for tiles of (ROWS, COLS) of D, of which a warpgroup holds the transpose: accumulators of COLS / 64 blocks of 64
@@ -30,48 +44,54 @@ struct TransposedEpilogue {
   static_assert(ROWS % PART_ROWS == 0 && COUNT % BUFFERS == 0 && BUFFERS <= 4);
 
   const GemmDesc& p;
-  const TmaPaths& paths;
+  const TransposedPaths& paths;
   char* const buffers;    // (BUFFERS, BOXES, PART_ROWS, 128 bytes)
   char* const c_row;      // (COLS) elements of C where C is one row for all, up to 4 bytes each
   const uint32_t c_full;  // (BUFFERS) barriers: the part of C has arrived
-  const int barrier;      // the number of the warpgroup's named barrier
+  const int group;        // the warpgroup's number; named barrier 1 + group is its own
   const int thread;       // in the warpgroup
 
   __device__ uint32_t part(int i) const { return smem_address(buffers) + i % BUFFERS * PART_BYTES; }
-  __device__ void sync() const { named_barrier<128>(barrier); }
+  __device__ void sync() const { named_barrier<128>(1 + group); }
   __device__ bool owns(int i) const { return thread == i % BUFFERS * 32; }
   __device__ int row_of(int i) const { return i % PER_BLOCK * PART_ROWS; }
   __device__ int col_of(int i) const { return i / PER_BLOCK * 64; }
   __device__ bool c_is_fp32() const { return sizeof(D) == 4 && is_f32(p.c.dtype); }
+  // The warpgroup's first column in D. `tile` counts along a row of tiles.
+  __device__ int first_col_of(int tile) const { return tile * paths.columns + group * COLS; }
 
-  __device__ void load_c(int i, int m0, int n0) const {
+  __device__ void load_c(int i, int m0, int tile) const {
     const uint32_t full = c_full + i % BUFFERS * 8;
     mbarrier_arrive_expect(full, PART_BYTES);
 #pragma unroll
     for (int x = 0; x < BOXES; ++x)
-      tma_load(part(i) + x * BOX_BYTES, paths.c, full, n0 + col_of(i) + x * WIDTH, m0 + row_of(i));
+      tma_load(part(i) + x * BOX_BYTES, paths.c, full, first_col_of(tile) + col_of(i) + x * WIDTH, m0 + row_of(i));
   }
 
-  __device__ void store_d(int i, int m0, int n0, int slice) const {
+  __device__ void store_d(int i, int m0, int tile, int slice) const {
+    const bool narrow = paths.columns % 64 != 0 && (tile + 1) * paths.columns < p.n;
+    const int col = group * COLS + (narrow ? 0 : tile * paths.columns) + col_of(i);
 #pragma unroll
     for (int x = 0; x < BOXES; ++x)
-      tma_store(paths.d, part(i) + x * BOX_BYTES, n0 + col_of(i) + x * WIDTH, m0 + row_of(i), slice);
+      if (narrow) tma_store(paths.d_narrow, part(i) + x * BOX_BYTES, col + x * WIDTH, m0 + row_of(i), slice, tile);
+      else tma_store(paths.d, part(i) + x * BOX_BYTES, col + x * WIDTH, m0 + row_of(i), slice);
     tma_store_commit();
   }
 
   // Called while the product runs. Loads the tile's part of C's row by cp.async (see TmaEpilogue::load_c_row), or the first
   // parts of C once the last tile's D has left their buffers.
-  __device__ void prefetch(int m0, int n0) const {
+  __device__ void prefetch(int m0, int tile) const {
     const int size = c_is_fp32() ? 4 : 2, col = thread * 16 / size;
     if (paths.c_path == CPath::row && col < COLS) {
-      const bool inside = n0 + col < p.n;  // the row consists of whole vectors, see tma_reaches_c_and_d
-      const int64_t offset = inside ? int64_t(n0 + col) * size : 0;
+      const int n = first_col_of(tile) + col;
+      const bool inside = n < p.n;  // the row consists of whole vectors, see tma_reaches_c_and_d
+      const int64_t offset = inside ? int64_t(n) * size : 0;
       cp_async_16(smem_address(c_row + thread * 16), static_cast<const char*>(p.c.data) + offset, inside);
       cp_async_commit();
     }
     if (paths.c_path != CPath::tma || thread % 32 != 0 || thread >= BUFFERS * 32) return;
     tma_store_wait_read<0>();
-    load_c(thread / 32, m0, n0);
+    load_c(thread / 32, m0, tile);
   }
 
   // The accumulators of part i. Lane l of warp w holds the elements at row 8 j + l % 4 * 2 + e and column 16 w + l / 4 + 8 h of
@@ -152,9 +172,9 @@ struct TransposedEpilogue {
     }
   }
 
-  // Finishes the tile at (m0, n0) in batches of parts, as TmaEpilogue::finish_by_tma does. `use` counts this warpgroup's tiles
-  // and gives the parity of `c_full`.
-  __device__ __forceinline__ void finish(float (&acc)[BLOCKS][ROWS / 2], int m0, int n0, int slice, uint32_t use) const {
+  // Finishes a tile in batches of parts, as TmaEpilogue::finish_by_tma does. `use` counts this warpgroup's tiles and gives the
+  // parity of `c_full`.
+  __device__ __forceinline__ void finish(float (&acc)[BLOCKS][ROWS / 2], int m0, int tile, int slice, uint32_t use) const {
     constexpr int BATCH = COUNT == BUFFERS ? BUFFERS : 1, LATER = COUNT > BUFFERS && BUFFERS > 1;
     if (paths.c_path == CPath::row) cp_async_wait<0>();  // the barrier before the first part makes the whole row visible
 #pragma unroll
@@ -179,14 +199,14 @@ struct TransposedEpilogue {
       fence_proxy_async();
       sync();
       each([&](int i) {
-        if (owns(i)) store_d(i, m0, n0, slice);
+        if (owns(i)) store_d(i, m0, tile, slice);
       });
       // The next part of C takes the buffer whose store is one batch older, so that this batch's store has time to end.
       if (paths.c_path == CPath::tma && first >= LATER && first - LATER + BUFFERS < COUNT)
         each([&](int i) {
           if (!owns(i - LATER)) return;
           tma_store_wait_read<0>();
-          load_c(i - LATER + BUFFERS, m0, n0);
+          load_c(i - LATER + BUFFERS, m0, tile);
         });
     }
   }

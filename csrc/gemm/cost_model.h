@@ -10,12 +10,14 @@ namespace tc {
 
 // Functions for KernelTraits::estimate_us, one for each kind of epilogue: after each tile, overlapped by TMA, and in a
 // cluster; one for blocks that share operands by multicast; and estimate_tiles for operands of any alignment.
-double estimate_tiles(const KernelTraits&, const Config&, Math, const PlanKey&, int k_slices, Cluster, const DeviceSpec&);
-double estimate_tma_epilogue(const KernelTraits&, const Config&, Math, const PlanKey&, int k_slices, Cluster,
-                             const DeviceSpec&);
-double estimate_cluster(const KernelTraits&, const Config&, Math, const PlanKey&, int k_slices, Cluster, const DeviceSpec&);
-double estimate_multicast(const KernelTraits&, const Config&, Math, const PlanKey&, int k_slices, Cluster, const DeviceSpec&);
-double estimate_guarded(const KernelTraits&, const Config&, Math, const PlanKey&, int k_slices, Cluster, const DeviceSpec&);
+double estimate_tiles(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
+double estimate_tma_epilogue(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
+double estimate_cluster(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
+double estimate_multicast(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
+double estimate_guarded(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
+
+// How many clusters of a configuration a GPU runs at once.
+int64_t clusters_at_once(const Config&, const Cluster&, const DeviceSpec&);
 
 // The time to copy an operand, (outer, K), into workspace.
 double repack_us(const MatrixKey& x, int64_t outer, int64_t k, const DeviceSpec&);

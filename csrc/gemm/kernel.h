@@ -66,14 +66,23 @@ constexpr bool operator==(const Cluster& x, const Cluster& y) { return x.m == y.
 
 inline constexpr Cluster kSingleBlock[] = {{1, 1}};
 
+// How a configuration runs a problem.
+struct Modes {
+  int k_slices = 1;
+  Cluster cluster;
+  int columns = 0;  // of D that a tile covers: the configuration's tile_n, or fewer where KernelTraits::narrow_tiles
+};
+constexpr bool operator==(const Modes& x, const Modes& y) {
+  return x.k_slices == y.k_slices && x.cluster == y.cluster && x.columns == y.columns;
+}
+
 // The arguments of a launch. With SplitK::workspace and several K slices, D holds fp32 partial products, (k_slices, M, N), and
 // the reduction applies alpha, beta and C.
 struct Launch {
   const GemmDesc& desc;  // canonical
   const Config& config;
   Math math;
-  int k_slices;
-  Cluster cluster;
+  Modes modes;
   const DeviceSpec& device;
   void* stream;
 };
@@ -125,12 +134,13 @@ struct KernelTraits {
   ResultAccess result;
   SplitK split_k;
   Span<const Cluster> clusters;  // the shapes that every configuration can be launched with
+  bool narrow_tiles;             // a tile may cover up to 56 columns fewer than tile_n, in steps of 8
   Span<const Config> configs;
   Span<Code> code;  // of each configuration
   // Why the configuration cannot run, or null if it can. feasibility.cpp checks what holds for every kernel.
   const char* (*can_implement)(const PlanKey&, const Config&, const DeviceSpec&);
-  // Predicted microseconds of the product and its epilogue, with k_slices K slices.
-  double (*estimate_us)(const KernelTraits&, const Config&, Math, const PlanKey&, int k_slices, Cluster, const DeviceSpec&);
+  // Predicted microseconds of the product and its epilogue.
+  double (*estimate_us)(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 };
 
 // In ladder order; kernels/registry.cpp has the list.

@@ -13,44 +13,67 @@ namespace {
 // three it holds has not been counted.
 constexpr double kInClusters = 0.9;
 
-constexpr int kMostSlices = 64;  // of K, in workspace
+constexpr int kMostSlices = 64;                      // of K, in workspace
+constexpr int kMostWaves = 3;                        // of narrower tiles
+constexpr int kColumnSteps = 8, kMostNarrower = 64;  // of a tile's columns: the next smaller configuration has 64 fewer
 
-// Chooses the cluster and the number of K slices by predicted time, and records both and the time. A scope's number of K slices
-// must be one that the planner would consider: no other was ever run.
+// Calls act(columns) for each number of columns of a tile to try: the configuration's, and the fewest with which all tiles run in
+// one to kMostWaves waves. Evenly filled waves matter where weights stream from DRAM: 48x9216x16384 has 144 tiles of 64 columns,
+// which a ring of TMA loads alone takes 95.3 us to read on an H200. 128 tiles of 72 columns take 72.4, a copy's time.
+template <typename F>
+void each_width(const KernelTraits& kernel, const Config& config, const PlanKey& key, const Modes& modes,
+                const DeviceSpec& device, const Scope& scope, F&& act) {
+  if (scope.columns || scope.cluster) return act(scope.columns ? *scope.columns : config.tile_n);
+  act(config.tile_n);
+  if (!kernel.narrow_tiles || order_of(key.b) != Order::col_major) return;  // other tiles of B consist of 64 columns
+  const Cluster& cluster = modes.cluster;
+  const int64_t rows = std::max<int64_t>(1, ceil_div(key.m, config.tile_m * cluster.m)) * modes.k_slices;
+  int last = config.tile_n;
+  for (int waves = 1; waves <= kMostWaves; ++waves) {
+    const int64_t across = clusters_at_once(config, cluster, device) * waves / rows * cluster.n;
+    if (across == 0) continue;
+    const int64_t columns = ceil_div(ceil_div(key.n, across), kColumnSteps) * kColumnSteps;
+    if (columns <= config.tile_n - kMostNarrower) return;
+    if (columns < last) act(last = int(columns));
+  }
+}
+
+// Chooses the modes by predicted time, and records them and the time. A scope's number of K slices must be one that the planner
+// would consider: no other was ever run.
 void choose_modes(Candidate& x, const PlanKey& key, const DeviceSpec& device, const Scope& scope) {
   const KernelTraits& kernel = *x.kernel;
   const Config& config = *x.config;
   const int64_t tiles_m = ceil_div(key.m, config.tile_m), tiles_n = ceil_div(key.n, config.tile_n), tiles = tiles_m * tiles_n;
   double best = 0;
   bool any = false;
-  const auto try_modes = [&](int k_slices, Cluster cluster, double time) {
-    if (scope.k_slices && *scope.k_slices != k_slices) return;
-    if (!any || time < best) best = time, x.k_slices = k_slices, x.cluster = cluster;
-    any = true;
-  };
-  const auto product = [&](const PlanKey& p, int k_slices, Cluster cluster) {
-    return kernel.estimate_us(kernel, config, x.math, p, k_slices, cluster, device);
-  };
+  x.modes.columns = config.tile_n;
   const PlanKey partials = partial_products(key, x.partials_pitch(key.n));
-  const auto in_layers = [&](int k_slices, Cluster cluster) {
-    return product(partials, k_slices, cluster) + reduce_us(key, k_slices, device);
+  const auto try_modes = [&](int k_slices, Cluster cluster) {
+    if (scope.k_slices && *scope.k_slices != k_slices) return;
+    const bool in_layers = x.finish_apart || (kernel.split_k == SplitK::workspace && k_slices > 1);
+    each_width(kernel, config, key, {k_slices, cluster}, device, scope, [&](int columns) {
+      const Modes modes{k_slices, cluster, columns};
+      const double time = kernel.estimate_us(kernel, config, x.math, in_layers ? partials : key, modes, device) +
+                          (in_layers ? reduce_us(key, k_slices, device) : 0);
+      if (!any || time < best) best = time, x.modes = modes;
+      any = true;
+    });
   };
   for (const Cluster& cluster : kernel.clusters) {
     const bool filled = cluster.m <= std::max<int64_t>(tiles_m, 1) && cluster.n <= std::max<int64_t>(tiles_n, 1);
     if (!(scope.cluster ? *scope.cluster == cluster : filled)) continue;
     switch (kernel.split_k) {
-      case SplitK::none: try_modes(1, cluster, x.finish_apart ? in_layers(1, cluster) : product(key, 1, cluster)); break;
+      case SplitK::none: try_modes(1, cluster); break;
       case SplitK::cluster:
         for (int slices = kLeastInCluster; slices <= kMostInCluster; ++slices)
-          if (slices == kLeastInCluster || tiles * slices <= kInClusters * device.gpu.num_sms)
-            try_modes(slices, cluster, product(key, slices, cluster));
+          if (slices == kLeastInCluster || tiles * slices <= kInClusters * device.gpu.num_sms) try_modes(slices, cluster);
         break;
       case SplitK::workspace: {
-        try_modes(1, cluster, x.finish_apart ? in_layers(1, cluster) : product(key, 1, cluster));
+        try_modes(1, cluster);
         if (tiles == 0 || tiles >= device.gpu.num_sms) break;
         const int64_t most =
             std::min<int64_t>({ceil_div(key.k, config.tile_k) / 4, 2 * device.gpu.num_sms / tiles, kMostSlices});
-        for (int slices = 2; slices <= most; ++slices) try_modes(slices, cluster, in_layers(slices, cluster));
+        for (int slices = 2; slices <= most; ++slices) try_modes(slices, cluster);
         break;
       }
     }
@@ -143,6 +166,10 @@ std::optional<Scope> find_scope(const std::string& name) {
     const int cluster =
         take(clusters.count, [&](int i) { return std::to_string(clusters[i].m) + "x" + std::to_string(clusters[i].n); });
     if (cluster >= 0) scope.cluster = clusters[cluster];
+    const auto columns_of = [&](int i) { return scope.config->tile_n - kColumnSteps * (i + 1); };
+    const int narrower = take(
+        kernel.narrow_tiles ? kMostNarrower / kColumnSteps - 1 : 0, [&](int i) { return "n" + std::to_string(columns_of(i)); });
+    if (narrower >= 0) scope.columns = columns_of(narrower);
     const int slices =
         take(kernel.split_k == SplitK::none ? 0 : kMostSlices, [](int i) { return "k" + std::to_string(i + 1); });
     if (slices >= 0) scope.k_slices = slices + 1;

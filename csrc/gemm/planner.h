@@ -17,8 +17,7 @@ struct Candidate {
   bool exchanged = false;                   // computes D^T = B^T A^T
   bool repack_a = false, repack_b = false;  // whether A and B, after the exchange, are first copied into workspace
   bool finish_apart = false;                // the kernel cannot reach C or D: the reduction finishes D
-  int k_slices = 1;
-  Cluster cluster;
+  Modes modes;
   const char* reason = nullptr;  // why the candidate cannot run; null: it can
   float microseconds = 0;        // predicted; meaningless if the candidate cannot run
   bool from_table = false;       // the plan of a loaded table (plans.h)
@@ -29,7 +28,9 @@ struct Candidate {
   // The pitch of the rows of partial products. Where TMA alone writes them, they begin at 16-byte boundaries.
   int64_t partials_pitch(int64_t n) const { return kernel->result == ResultAccess::tma ? (n + 3) / 4 * 4 : n; }
   // Layers of partial products in workspace. 0: D is written directly.
-  int layers() const { return finish_apart || (kernel->split_k == SplitK::workspace && k_slices > 1) ? k_slices : 0; }
+  int layers() const {
+    return finish_apart || (kernel->split_k == SplitK::workspace && modes.k_slices > 1) ? modes.k_slices : 0;
+  }
 };
 
 // The offset of each part of the workspace, and the workspace's size, in bytes.
@@ -38,17 +39,20 @@ struct Workspace {
 };
 Workspace workspace_of(const PlanKey& key, const Candidate& candidate);
 
-// The candidates to consider: all kernels, one kernel, or one configuration, whose cluster and number of K slices may be fixed.
+// The candidates to consider: all kernels, one kernel, or one configuration, whose modes may be fixed.
 struct Scope {
   const KernelTraits* kernel = nullptr;  // null: every kernel
   const Config* config = nullptr;        // null: every configuration of the kernel
   std::optional<Cluster> cluster;        // null: every shape that the problem fills
+  std::optional<int> columns;            // null: every width of a tile that the planner considers
   std::optional<int> k_slices;           // null: every number that the problem allows
   bool holds(const KernelTraits& k, const Config& c) const { return (!kernel || kernel == &k) && (!config || config == &c); }
 };
 
-// "" is every kernel, "name" is one kernel, and "name/2" is its third configuration. "name/2/4x1" runs that configuration in
-// clusters of 4 x 1 blocks, "name/2/k3" with three K slices, and "name/2/4x1/k3" both. Null if the name is unknown.
+// "" is every kernel, "name" is one kernel, and "name/2" is its third configuration. Its modes follow in this order:
+// "name/2/4x1/n56/k3" runs in clusters of 4 x 1 blocks, with 56 columns of D in a tile and three K slices. A name that gives the
+// cluster and no columns means whole tiles; any other mode that a name does not give is the planner's. Null if the name is
+// unknown.
 std::optional<Scope> find_scope(const std::string& name);
 
 // Every candidate in scope in ladder order, including those that cannot run.

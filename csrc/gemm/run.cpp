@@ -25,14 +25,14 @@ Status run(const GemmDesc& desc, const Candidate& candidate, const DeviceSpec& d
   }
   const Launcher launch = candidate.kernel->code[candidate.index()].launch;
   const auto product = [&](const GemmDesc& of) {
-    return launch({of, *candidate.config, candidate.math, candidate.k_slices, candidate.cluster, device, stream});
+    return launch({of, *candidate.config, candidate.math, candidate.modes, device, stream});
   };
   if (candidate.layers() == 0) return product(p);
   void* const partials = base + offsets.partials;
   const int64_t pitch = candidate.partials_pitch(p.n);
   const Status status = product(partial_products(p, partials, pitch));
   if (!status.ok()) return status;
-  return launch_reduce(p, static_cast<const float*>(partials), pitch, candidate.k_slices, device, stream);
+  return launch_reduce(p, static_cast<const float*>(partials), pitch, candidate.modes.k_slices, device, stream);
 }
 
 }  // namespace tc

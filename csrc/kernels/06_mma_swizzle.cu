@@ -208,7 +208,7 @@ Status launch_config(const Launch& call) {
   const Schedule schedule(call, call.config.tile_k * 2 / size_of(p.a.dtype));
   return with_math(MmaSwizzleMaths(), call.math, [&](auto math) {
     return with_aligned_layouts<math>(p, [&](auto a_k, auto b_k) {
-      return launch<mma_swizzle<I, math, a_k, b_k>, kUsesPdl<I>>(call, p, vector_access_of(p, call.k_slices), schedule);
+      return launch<mma_swizzle<I, math, a_k, b_k>, kUsesPdl<I>>(call, p, vector_access_of(p, call.modes.k_slices), schedule);
     });
   });
 }

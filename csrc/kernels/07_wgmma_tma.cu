@@ -89,8 +89,8 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     RingPosition<STAGES> at;
     for (int work = blockIdx.x; work < schedule.size; work += gridDim.x) {
       const WorkTile work_tile = schedule[work];
-      const TmaOperandTile<BLK_M, A_K_CONTIGUOUS> a{operands.a, work_tile.tile.m * BLK_M};
-      const TmaOperandTile<BLK_N, B_K_CONTIGUOUS> b{operands.b, work_tile.tile.n * BLK_N};
+      const TmaOperandTile<A_K_CONTIGUOUS> a{operands.a, work_tile.tile.m * BLK_M};
+      const TmaOperandTile<B_K_CONTIGUOUS> b{operands.b, work_tile.tile.n * BLK_N};
       for (int t = 0; t < work_tile.count; ++t, at.advance()) {
         const int k0 = (work_tile.first + t) * BLK_K;
         const uint32_t stage = stages + at.stage * STAGE_BYTES, barrier = full + at.stage * 8;
@@ -179,7 +179,7 @@ template <int I>
 Status launch_config(const Launch& call) {
   const GemmDesc& p = call.desc;
   TmaPaths paths = {};
-  const Status status = make_tma_paths(paths, p, call.k_slices);
+  const Status status = make_tma_paths(paths, p, call.modes.k_slices);
   if (!status.ok()) return status;
   const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype));
   return with_tma_operands(call, WgmmaTmaMaths(), [&](auto math, auto a_k, auto b_k, const TmaOperands& operands) {

@@ -201,7 +201,7 @@ Status launch_config(const Launch& call) {
   const Schedule schedule(call, call.config.tile_k);
   return with_math(MmaSkinnyMaths(), call.math, [&](auto math) {
     return with_layouts(p, [&](auto a_k, auto b_k) {
-      return launch<mma_skinny<I, math, a_k, b_k>, kUsesPdl<I>>(call, p, vector_access_of(p, call.k_slices), schedule);
+      return launch<mma_skinny<I, math, a_k, b_k>, kUsesPdl<I>>(call, p, vector_access_of(p, call.modes.k_slices), schedule);
     });
   });
 }

@@ -68,8 +68,8 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
   float acc[BLK_N / 2];  // (64, BLK_N) over the warpgroup
   RingPosition<STAGES> at;
   if (warp == GROUPS * 4) {  // producer warp
-    const TmaOperandTile<BLK_M, A_K_CONTIGUOUS> a{operands.a, m0};
-    const TmaOperandTile<BLK_N, B_K_CONTIGUOUS> b{operands.b, n0};
+    const TmaOperandTile<A_K_CONTIGUOUS> a{operands.a, m0};
+    const TmaOperandTile<B_K_CONTIGUOUS> b{operands.b, n0};
     for (int t = 0; lane == 0 && t < count; ++t, at.advance()) {
       const int k0 = (first + t) * BLK_K;
       const uint32_t stage = stages + at.stage * STAGE_BYTES, barrier = full + at.stage * 8;

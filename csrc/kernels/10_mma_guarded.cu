@@ -187,7 +187,7 @@ Status launch_config(const Launch& call) {
   const GemmDesc& p = call.desc;
   return with_math(MmaGuardedMaths(), call.math, [&](auto math) {
     return launch<mma_guarded<I, math>, kUsesPdl<I>>(
-        call, p, vector_access_of(p, call.k_slices), Schedule(call, call.config.tile_k), ATile<I>::operand(p.a, p.m, p.k),
+        call, p, vector_access_of(p, call.modes.k_slices), Schedule(call, call.config.tile_k), ATile<I>::operand(p.a, p.m, p.k),
         BTile<I>::operand(transpose(p.b), p.n, p.k));
   });
 }

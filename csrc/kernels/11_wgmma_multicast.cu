@@ -31,7 +31,7 @@ namespace {
 template <int I, Math MATH, typename D, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].blocks_per_sm) void wgmma_multicast(
     const GemmDesc p, const Schedule schedule, const ClusterShape cluster, const __grid_constant__ TmaOperands operands,
-    const __grid_constant__ TmaPaths paths) {
+    const __grid_constant__ TransposedPaths paths) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using T = Operand<MATH>;
   constexpr Config CONFIG = kWgmmaMulticast[I];
@@ -104,8 +104,8 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
       for (; work < schedule.size; work += clusters) {
         const WorkTile work_tile = schedule[work];
         const TileIndex tile = tile_of(work_tile);
-        const TmaOperandTile<BLK_M, true> a{operands.a, tile.m * BLK_M};
-        const TmaOperandTile<BLK_N, B_K_CONTIGUOUS> b{operands.b, tile.n * BLK_N};
+        const TmaOperandTile<true> a{operands.a, tile.m * BLK_M};
+        const TmaOperandTile<B_K_CONTIGUOUS> b{operands.b, tile.n * paths.columns};
         const int a_lines = max(0, a.lines), b_lines = max(0, b.lines);  // 0: the tile lies outside the matrix
         for (; turn < begun + work_tile.count; turn += WARPS, at.template advance_by<WARPS>()) {
           const uint32_t stage = stages + at.stage * STAGE_BYTES, barrier = full + at.stage * 8;
@@ -130,7 +130,7 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
     if (REALLOCATES) warpgroup_reg_alloc<GROUPS == 2 ? 232 : 152>();
     const int thread = threadIdx.x % 128;
     char* const own_parts = parts + group * PARTS_BYTES;
-    const Epilogue epilogue{p, paths, own_parts, rows + group * COLS * 4, c_full + group * BUFFERS * 8, 1 + group, thread};
+    const Epilogue epilogue{p, paths, own_parts, rows + group * COLS * 4, c_full + group * BUFFERS * 8, group, thread};
     const bool tells = thread < blocks;  // thread i tells block i that a stage is empty
     const uint32_t its_empty = blocks > 1 && tells ? address_in_block(empty, thread) : empty;
     const auto leave = [&](int stage) {
@@ -142,8 +142,8 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
     for (int work = first_work(); work < schedule.size; work += clusters) {
       const WorkTile work_tile = schedule[work];
       const TileIndex tile = tile_of(work_tile);
-      const int m0 = tile.m * BLK_M, n0 = tile.n * BLK_N + group * COLS;
-      const bool inside = m0 < p.m && n0 < p.n;
+      const int m0 = tile.m * BLK_M;
+      const auto inside = [&] { return m0 < p.m && epilogue.first_col_of(tile.n) < p.n; };
       float acc[BLOCKS_N][BLK_M / 2];  // (COLS, BLK_M) over the warpgroup: D^T
       int last = 0;                    // the stage of the previous wgmma group
       for (int t = 0; t < work_tile.count; ++t) {
@@ -160,7 +160,7 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
                 acc[n], b + k * kNextK<B_K_CONTIGUOUS> + n * (BLOCK >> 4), a + k * kNextK<true>, t > 0 || k > 0);
         wgmma_commit();
         if (t == 0) {
-          if (inside) epilogue.prefetch(m0, n0);
+          if (inside()) epilogue.prefetch(m0, tile.n);
         } else {
           wgmma_wait<1>();
           leave(last);
@@ -176,12 +176,12 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
         for (int n = 0; n < BLOCKS_N; ++n)
 #pragma unroll
           for (float& x : acc[n]) x = 0.f;
-        if (inside) epilogue.prefetch(m0, n0);
+        if (inside()) epilogue.prefetch(m0, tile.n);
       }
 
       // ---- epilogue ----
-      if (!inside) continue;
-      epilogue.finish(acc, m0, n0, work_tile.slice, use);
+      if (!inside()) continue;
+      epilogue.finish(acc, m0, tile.n, work_tile.slice, use);
       ++use;
     }
     tma_store_wait_read<0>();  // TMA still reads the block's shared memory; the kernel's end completes its writes
@@ -197,18 +197,18 @@ template <int I>
 Status launch_config(const Launch& call) {
   const GemmDesc& p = call.desc;
   const bool d_is_f32 = is_f32(p.d.dtype);
-  TmaPaths paths = {};
-  const Status status = make_transposed_paths(paths, p, multicast_part_rows(call.config.tile_m, d_is_f32), call.k_slices);
+  TransposedPaths paths = {};
+  const Status status = make_transposed_paths(paths, p, multicast_part_rows(call.config.tile_m, d_is_f32), call.modes);
   if (!status.ok()) return status;
   const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype));
   return with_math(WgmmaMulticastMaths(), call.math, [&](auto math) {
     return with_b_layout(p, [&](auto b_k) {
       TmaOperands operands = {};
-      const Status made = make_tma_operands(operands, p, call.config, true, b_k);
+      const Status made = make_tma_operands(operands, call, true, b_k);
       if (!made.ok()) return made;
       const auto with_result = [&](auto d) {
         return launch_multicast<wgmma_multicast<I, math, typename decltype(d)::type, b_k>, true>(
-            call, schedule.size, p, schedule, ClusterShape(call.cluster), operands, paths);
+            call, schedule.size, p, schedule, ClusterShape(call.modes.cluster), operands, paths);
       };
       return d_is_f32 ? with_result(Type<float>()) : with_result(Type<Operand<math>>());
     });

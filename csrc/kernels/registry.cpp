@@ -23,7 +23,8 @@ constexpr int kAnySm = 999;
 template <auto& CONFIGS>
 KernelTraits rung(const char* name, const char* idea, Unit unit, MathSet maths, OperandAccess access,
                   SplitK split_k = SplitK::none, decltype(KernelTraits::estimate_us) estimate_us = estimate_tiles,
-                  Span<const Cluster> clusters = kSingleBlock, ResultAccess result = ResultAccess::any) {
+                  Span<const Cluster> clusters = kSingleBlock, bool narrow_tiles = false,
+                  ResultAccess result = ResultAccess::any) {
   const bool hopper = unit == Unit::wgmma;
   return {name,
           idea,
@@ -35,6 +36,7 @@ KernelTraits rung(const char* name, const char* idea, Unit unit, MathSet maths, 
           result,
           split_k,
           clusters,
+          narrow_tiles,
           CONFIGS,
           kCode<CONFIGS>,
           hopper ? needs_32_bit_coordinates : no_further_demands,
@@ -71,7 +73,7 @@ Span<const KernelTraits> kernels() {
       rung<kWgmmaMulticast>(
           "wgmma_multicast", "tiles in steps of 8 rows: D^T on wgmma; the blocks of a cluster share operands by multicast",
           Unit::wgmma, WgmmaMulticastMaths::set, OperandAccess::aligned_a_along_k, SplitK::workspace, estimate_multicast,
-          kMulticastClusters, ResultAccess::tma),
+          kMulticastClusters, true, ResultAccess::tma),
   };
   return ladder;
 }

@@ -57,7 +57,8 @@ py::list list_kernels() {
     result.append(py::dict(
         "name"_a = kernel.name, "idea"_a = kernel.idea, "min_sm"_a = kernel.min_sm, "unit"_a = name_of(kernel.unit),
         "maths"_a = maths, "contiguous_operands"_a = kernel.access == OperandAccess::contiguous,
-        "split_k"_a = kernel.split_k != SplitK::none, "clusters"_a = clusters, "configs"_a = configs, "compiled"_a = compiled));
+        "split_k"_a = kernel.split_k != SplitK::none, "clusters"_a = clusters, "narrow_tiles"_a = kernel.narrow_tiles,
+        "configs"_a = configs, "compiled"_a = compiled));
   }
   return result;
 }
@@ -123,19 +124,20 @@ py::list list_candidates(const std::string& problem, const py::dict& gpu, const 
   py::list result;
   const auto append = [&](const Candidate& x) {
     const bool fixed = x.from_table || scope.k_slices;
-    const bool forced = fixed && plan(key, device, {x.kernel, x.config, x.cluster}).k_slices != x.k_slices;
+    const bool forced = fixed && !(plan(key, device, {x.kernel, x.config, x.modes.cluster, x.modes.columns}).modes == x.modes);
     result.append(py::dict(
         "kernel"_a = x.kernel->name, "index"_a = x.index(), "config"_a = describe(*x.kernel, x.index()),
-        "math"_a = name_of(x.math), "exchanged"_a = x.exchanged, "microseconds"_a = x.microseconds, "k_slices"_a = x.k_slices,
-        "k_slices_forced"_a = forced,
-        "cluster"_a = x.kernel->clusters.count > 1 ? py::object(py::make_tuple(x.cluster.m, x.cluster.n)) : py::none(),
-        "repack_a"_a = x.repack_a, "repack_b"_a = x.repack_b, "workspace_bytes"_a = workspace_of(key, x).size,
-        "from_table"_a = x.from_table, "reason"_a = x.reason ? py::object(py::str(x.reason)) : py::object(py::none())));
+        "math"_a = name_of(x.math), "exchanged"_a = x.exchanged, "microseconds"_a = x.microseconds,
+        "k_slices"_a = x.modes.k_slices, "k_slices_forced"_a = forced,
+        "cluster"_a =
+            x.kernel->clusters.count > 1 ? py::object(py::make_tuple(x.modes.cluster.m, x.modes.cluster.n)) : py::none(),
+        "columns"_a = x.modes.columns, "repack_a"_a = x.repack_a, "repack_b"_a = x.repack_b,
+        "workspace_bytes"_a = workspace_of(key, x).size, "from_table"_a = x.from_table,
+        "reason"_a = x.reason ? py::object(py::str(x.reason)) : py::object(py::none())));
   };
   if (pick.kernel) append(pick);
   for (const Candidate& x : candidates(key, device, scope))
-    if (x.config != pick.config || x.math != pick.math || x.k_slices != pick.k_slices || !(x.cluster == pick.cluster))
-      append(x);
+    if (x.config != pick.config || x.math != pick.math || !(x.modes == pick.modes)) append(x);
   return result;
 }
 
@@ -150,7 +152,7 @@ py::tuple planned(const std::string& problem, const py::dict& gpu, const std::st
     x = name.empty() ? cached_plan(key, device) : plan(key, device, scope);
   }
   if (!x.kernel) return py::make_tuple(py::none(), 0);
-  return py::make_tuple(std::string(x.kernel->name) + "/" + std::to_string(x.index()), x.k_slices);
+  return py::make_tuple(std::string(x.kernel->name) + "/" + std::to_string(x.index()), x.modes.k_slices);
 }
 
 void load_plans(const std::string& gpu, int sm, int num_sms, const std::map<std::string, std::string>& plans) {
@@ -158,7 +160,8 @@ void load_plans(const std::string& gpu, int sm, int num_sms, const std::map<std:
   for (const auto& [problem, name] : plans) {
     const std::optional<Scope> scope = find_scope(name);
     if (!scope || !scope->config)
-      throw py::value_error("there is no plan '" + name + "'; a plan is 'NAME/INDEX[/MxN][/kS]' of torch_addmm_tc.kernels()");
+      throw py::value_error(
+          "there is no plan '" + name + "'; a plan is 'NAME/INDEX[/MxN][/nC][/kS]' of torch_addmm_tc.kernels()");
     table->plans.emplace(key_named(problem), *scope);
   }
   set_plan_table(table);

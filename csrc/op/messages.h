@@ -49,8 +49,8 @@
     "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. "   \
     "Please clone() the tensor before performing the operation.")                                                              \
   X(kernel_unknown,                                                                                                            \
-    "tc::addmm_out: there is no kernel '{}'; there are {}, and 'NAME/INDEX[/MxN][/kS]' for a configuration in clusters of M "  \
-    "x N blocks with S K slices")                                                                                              \
+    "tc::addmm_out: there is no kernel '{}'; there are {}, and 'NAME/INDEX[/MxN][/nC][/kS]' for a configuration in clusters "  \
+    "of M x N blocks, with C columns of a tile and S K slices")                                                                \
   X(no_kernel, "tc::addmm: no kernel accepts this problem on a GPU of compute capability {}{}")                                \
   X(no_workspace, "tc::addmm: no memory for a workspace of {} bytes on cuda:{}. Free some, or use a smaller batch.")           \
   X(cuda_failed, "tc::addmm: {} failed: {}: {}")                                                                               \

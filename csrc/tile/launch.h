@@ -84,7 +84,7 @@ Status launch(const Launch& call, const Args&... args) {
   const Config& config = call.config;
   const Status smem = allow_smem<Kernel>(config.smem_bytes, call.device.ordinal);
   if (!smem.ok()) return smem;
-  const int64_t work = ceil_div(call.desc.m, config.tile_m) * ceil_div(call.desc.n, config.tile_n) * call.k_slices;
+  const int64_t work = ceil_div(call.desc.m, config.tile_m) * ceil_div(call.desc.n, config.tile_n) * call.modes.k_slices;
   const int64_t resident = int64_t(call.device.gpu.num_sms) * config.blocks_per_sm;
   return launch_grid<Kernel, USES_PDL>(
       {std::min(work, resident), config.threads, config.smem_bytes}, call.device, call.stream, args...);
@@ -118,7 +118,7 @@ Status resident_clusters(int64_t& resident, const Config& config, int blocks, in
 template <auto Kernel, bool USES_PDL, typename... Args>
 Status launch_multicast(const Launch& call, int64_t work, const Args&... args) {
   const Config& config = call.config;
-  const int blocks = call.cluster.blocks();
+  const int blocks = call.modes.cluster.blocks();
   const Status smem = allow_smem<Kernel>(config.smem_bytes, call.device.ordinal);
   if (!smem.ok()) return smem;
   int64_t resident = int64_t(call.device.gpu.num_sms) * config.blocks_per_sm;
@@ -137,7 +137,7 @@ Status launch_clusters(const Launch& call, int64_t blocks, const Args&... args) 
   const Status smem = allow_smem<Kernel>(config.smem_bytes, call.device.ordinal);
   if (!smem.ok()) return smem;
   return launch_grid<Kernel, USES_PDL>(
-      {blocks, config.threads, config.smem_bytes, call.k_slices}, call.device, call.stream, args...);
+      {blocks, config.threads, config.smem_bytes, call.modes.k_slices}, call.device, call.stream, args...);
 }
 
 }  // namespace tc

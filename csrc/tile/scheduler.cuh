@@ -38,8 +38,8 @@ struct Raster {
 
   // Where blocks form clusters, a tile of the raster is the tile of a cluster.
   Raster(const Launch& call, int most_rows)
-      : tiles_m(int(ceil_div(call.desc.m, call.config.tile_m * call.cluster.m))),
-        tiles_n(int(ceil_div(call.desc.n, call.config.tile_n * call.cluster.n))),
+      : tiles_m(int(ceil_div(call.desc.m, call.config.tile_m * call.modes.cluster.m))),
+        tiles_n(int(ceil_div(call.desc.n, call.modes.columns * call.modes.cluster.n))),
         size(tiles_m * tiles_n),
         group(std::max(1, std::min(most_rows, tiles_m))),
         of_group(std::max(1, group * tiles_n)),
@@ -80,14 +80,15 @@ struct Schedule {
   Schedule(const Launch& call, int tile_k)
       : raster(call, rows_at_once(call)),
         k_tiles(int((call.desc.k + tile_k - 1) / tile_k)),
-        per_slice((k_tiles + call.k_slices - 1) / call.k_slices),
-        size(raster.size * call.k_slices),
+        per_slice((k_tiles + call.modes.k_slices - 1) / call.modes.k_slices),
+        size(raster.size * call.modes.k_slices),
         tiles(std::max(1, raster.size)) {}
 
   // The tiles that the GPU holds at once should span about as many rows as columns: the GPU then reads the least.
   static int rows_at_once(const Launch& call) {
-    const double at_once = double(call.device.gpu.num_sms) * call.config.blocks_per_sm / call.cluster.blocks();
-    const double columns_per_row = double(call.config.tile_n * call.cluster.n) / (call.config.tile_m * call.cluster.m);
+    const double at_once = double(call.device.gpu.num_sms) * call.config.blocks_per_sm / call.modes.cluster.blocks();
+    const double columns_per_row =
+        double(call.modes.columns * call.modes.cluster.n) / (call.config.tile_m * call.modes.cluster.m);
     return int(std::lround(std::sqrt(at_once * columns_per_row)));
   }
 

@@ -11,11 +11,16 @@ namespace tc {
 
 constexpr int kBoxBytes = 128;  // bytes of a row of every box: the most that TMA can swizzle
 
-// Describes boxes of (box_rows, 128 bytes) of `layers` matrices, which lie `layer_stride` elements apart. Each matrix is
-// (rows, cols) with contiguous rows, `leading` elements apart. TMA writes boxes to shared memory with the 128-byte swizzle, and
-// with zeros beyond the matrix. `fp32` is the tensor map's type for fp32 elements: TFLOAT32 makes TMA round them to TF32.
+// Matrices of the same size at a constant distance.
+struct Layers {
+  int64_t count = 1, stride = 0;  // elements
+};
+
+// Describes boxes of (box_rows, 128 bytes) of `layers` matrices. Each is (rows, cols) with contiguous rows, `leading` elements
+// apart. If there are `tiles`, each of them is such a set of layers, and the map has a fourth coordinate. TMA writes boxes to shared memory with the 128-byte swizzle, and with zeros beyond the matrix.
+// `fp32` is the tensor map's type for fp32 elements: TFLOAT32 makes TMA round them to TF32.
 inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t rows, int64_t cols, int64_t leading,
-                              int box_rows, int64_t layers = 1, int64_t layer_stride = 0,
+                              int box_rows, Layers layers = {}, Layers tiles = {0},
                               CUtensorMapDataType fp32 = CU_TENSOR_MAP_DATA_TYPE_FLOAT32) {
   static PFN_cuTensorMapEncodeTiled_v12000 encode = [] {
     void* function = nullptr;
@@ -26,9 +31,11 @@ inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t
   }();
   if (!encode) return status_of(cudaErrorNotSupported, "cudaGetDriverEntryPointByVersion(cuTensorMapEncodeTiled)");
   const cuuint64_t size = size_of(dtype), least = (cols * size + 15) / 16 * 16;  // an unused stride must be valid too
-  const cuuint64_t dims[3] = {cuuint64_t(cols), cuuint64_t(rows), cuuint64_t(layers)};
-  const cuuint64_t strides[2] = {rows > 1 ? leading * size : least, layers > 1 ? layer_stride * size : least};
-  const cuuint32_t box[3] = {cuuint32_t(kBoxBytes / size), cuuint32_t(box_rows), 1}, steps[3] = {1, 1, 1};
+  const auto stride = [&](int64_t count, int64_t elements) { return count > 1 ? elements * size : least; };
+  const cuuint64_t dims[4] = {cuuint64_t(cols), cuuint64_t(rows), cuuint64_t(layers.count), cuuint64_t(tiles.count)};
+  const cuuint64_t strides[3] = {stride(rows, leading), stride(layers.count, layers.stride), stride(tiles.count, tiles.stride)};
+  const cuuint32_t box[4] = {cuuint32_t(kBoxBytes / size), cuuint32_t(box_rows), 1, 1}, steps[4] = {1, 1, 1, 1};
+  const cuuint32_t rank = tiles.count > 0 ? 4 : 3;
   const auto type_of = [&] {
     switch (dtype) {
       case DType::f16: return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
@@ -38,7 +45,7 @@ inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t
     __builtin_unreachable();
   };
   const CUresult result =
-      encode(&map, type_of(), 3, data, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+      encode(&map, type_of(), rank, data, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
              CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return status_of(result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue, "cuTensorMapEncodeTiled");
 }
@@ -48,26 +55,26 @@ inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t
 // doubles the error.
 inline Status make_box_map(CUtensorMap& map, const MatrixView& x, int64_t outer, int64_t k, bool k_contiguous, int tile_outer) {
   constexpr CUtensorMapDataType tf32 = CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
-  return k_contiguous ? make_tensor_map(map, x.data, x.dtype, outer, k, x.row, tile_outer, 1, 0, tf32)
-                      : make_tensor_map(map, x.data, x.dtype, k, outer, x.col, 64, 1, 0, tf32);
+  return k_contiguous ? make_tensor_map(map, x.data, x.dtype, outer, k, x.row, tile_outer, {}, {0}, tf32)
+                      : make_tensor_map(map, x.data, x.dtype, k, outer, x.col, 64, {}, {0}, tf32);
 }
 
 // How many of a tile's rows TMA loads: the `left` rows that lie in the matrix, rounded up to a multiple of `unit`. Rows beyond
 // the matrix take TMA longer than others: 1x4096x4096 in tiles of 64x64 on an H200 took 20.7 microseconds with them and 14.9
 // without. What shared memory holds in their place does not reach D.
 __host__ __device__ inline int rows_inside(int tile, int64_t left, int unit) {
-  return int(left < tile ? (left + unit - 1) / unit * unit : tile);
+  return (int(left < tile ? left : tile) + unit - 1) / unit * unit;
 }
 
-// An operand's tensor maps.
+// An operand's tensor maps. A tile has `tile_outer` of the matrix's `outer` rows of A or columns of B.
 struct TmaDescriptors {
   CUtensorMap tile, last;  // last: for the last of several tiles, if that tile reaches beyond the matrix
-  int outer;
+  int outer, tile_outer;
 };
 
 inline Status make_tma_descriptors(TmaDescriptors& map, const MatrixView& x, int64_t outer, int64_t k, bool k_contiguous,
                                    int tile_outer) {
-  map.outer = int(outer);
+  map.outer = int(outer), map.tile_outer = tile_outer;
   if (k == 0) return {};
   const auto make = [&](CUtensorMap& to, int rows) { return make_box_map(to, x, outer, k, k_contiguous, rows); };
   const Status tile = make(map.tile, rows_inside(tile_outer, outer, 8));
@@ -79,10 +86,10 @@ struct TmaOperands {
   TmaDescriptors a, b;
 };
 
-inline Status make_tma_operands(TmaOperands& operands, const GemmDesc& p, const Config& tile, bool a_k_contiguous,
-                                bool b_k_contiguous) {
-  const Status a = make_tma_descriptors(operands.a, p.a, p.m, p.k, a_k_contiguous, tile.tile_m);
-  return a.ok() ? make_tma_descriptors(operands.b, transpose(p.b), p.n, p.k, b_k_contiguous, tile.tile_n) : a;
+inline Status make_tma_operands(TmaOperands& operands, const Launch& call, bool a_k_contiguous, bool b_k_contiguous) {
+  const GemmDesc& p = call.desc;
+  const Status a = make_tma_descriptors(operands.a, p.a, p.m, p.k, a_k_contiguous, call.config.tile_m);
+  return a.ok() ? make_tma_descriptors(operands.b, transpose(p.b), p.n, p.k, b_k_contiguous, call.modes.columns) : a;
 }
 
 // Calls act(math, a, b, operands) for a kernel whose operands come by TMA: math, layouts (dispatch.h), tensor maps.
@@ -91,7 +98,7 @@ Status with_tma_operands(const Launch& call, Maths<MATHS...> maths, F&& act) {
   return with_math(maths, call.math, [&](auto math) {
     return with_aligned_layouts<math>(call.desc, [&](auto a_k, auto b_k) {
       TmaOperands operands = {};
-      const Status made = make_tma_operands(operands, call.desc, call.config, a_k, b_k);
+      const Status made = make_tma_operands(operands, call, a_k, b_k);
       return made.ok() ? act(math, a_k, b_k, operands) : made;
     });
   });
@@ -100,23 +107,25 @@ Status with_tma_operands(const Launch& call, Maths<MATHS...> maths, F&& act) {
 // Where vector `vector` of row `row` lies in a box, in bytes. The 128-byte swizzle puts it in place vector ^ row % 8.
 __device__ __forceinline__ uint32_t box_offset(int row, int vector) { return row * kBoxBytes + (vector ^ (row & 7)) * 16; }
 
-// An operand's tile in shared memory: (TILE, 128 bytes) if K is contiguous, (TILE / 64, 64, 128 bytes) otherwise. In the second
+// An operand's tile in shared memory: (rows, 128 bytes) if K is contiguous, (rows / 64, 64, 128 bytes) otherwise. In the second
 // form a 128-byte row holds 64 rows of A or columns of B at one k.
-template <int TILE, bool K_CONTIGUOUS>
+template <bool K_CONTIGUOUS>
 struct TmaOperandTile {
   const TmaDescriptors& map;
-  const int outer;                                                                // the tile's first row of A or column of B
-  const int lines = rows_inside(TILE, map.outer - outer, K_CONTIGUOUS ? 8 : 64);  // 128-byte rows that TMA loads per K tile
+  const int outer;  // the tile's first row of A or column of B
+  // 128-byte rows that TMA loads per K tile.
+  const int lines = rows_inside(map.tile_outer, map.outer - outer, K_CONTIGUOUS ? 8 : 64);
 
   __device__ __forceinline__ void load(uint32_t smem, uint32_t barrier, int k0) const {
-    if (K_CONTIGUOUS) tma_load(smem, outer > 0 && lines < TILE ? map.last : map.tile, barrier, k0, outer);
+    if (K_CONTIGUOUS) tma_load(smem, outer > 0 && lines < map.tile_outer ? map.last : map.tile, barrier, k0, outer);
     else
       for (int i = 0; i < lines; i += 64) tma_load(smem + i * kBoxBytes, map.tile, barrier, outer + i, k0);
   }
 
   // Loads the tile for several blocks of the cluster, see tma_load_multicast.
   __device__ __forceinline__ void load_multicast(uint32_t smem, uint32_t barrier, int k0, uint16_t blocks) const {
-    if (K_CONTIGUOUS) tma_load_multicast(smem, outer > 0 && lines < TILE ? map.last : map.tile, barrier, k0, outer, blocks);
+    if (K_CONTIGUOUS)
+      tma_load_multicast(smem, outer > 0 && lines < map.tile_outer ? map.last : map.tile, barrier, k0, outer, blocks);
     else
       for (int i = 0; i < lines; i += 64) tma_load_multicast(smem + i * kBoxBytes, map.tile, barrier, outer + i, k0, blocks);
   }

@@ -91,6 +91,7 @@ class Candidate:
         k_slices: the number of K slices. More than 1 means split-K, whose slices are summed in a fixed order.
         k_slices_forced: whether the planner would choose another number of K slices under the same name.
         cluster: (m, n), blocks of a cluster that share operands by multicast. None for kernels without that choice.
+        columns: columns of D that a tile covers: the configuration's "tile_n", or fewer.
         repack_a, repack_b: whether the operand is copied into the workspace first, because the kernel cannot read its layout.
         exchanged: whether the kernel computes D^T = B^T A^T, because D is column-major.
         workspace_bytes: the size of the workspace.
@@ -106,6 +107,7 @@ class Candidate:
     k_slices: int
     k_slices_forced: bool
     cluster: tuple[int, int] | None
+    columns: int
     repack_a: bool
     repack_b: bool
     exchanged: bool
@@ -114,7 +116,7 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """The kernel_name that makes torch.ops.tc.addmm_out run this configuration, in these clusters and K slices."""
+        """The kernel_name that makes torch.ops.tc.addmm_out run this configuration in these modes."""
         return self._named(self.k_slices_forced)
 
     @property
@@ -124,7 +126,8 @@ class Candidate:
 
     def _named(self, with_k_slices) -> str:
         cluster = f"/{self.cluster[0]}x{self.cluster[1]}" if self.cluster else ""
-        return f"{self.kernel}/{self.index}{cluster}" + (f"/k{self.k_slices}" if with_k_slices else "")
+        columns = f"/n{self.columns}" if self.columns < self.config["tile_n"] else ""
+        return f"{self.kernel}/{self.index}{cluster}{columns}" + (f"/k{self.k_slices}" if with_k_slices else "")
 
     def __str__(self):
         tile = "x".join(str(self.config[f"tile_{x}"]) for x in "mnk")
@@ -132,6 +135,7 @@ class Candidate:
         if not self.reason:
             outcome += f", {self.k_slices} K slices" if self.k_slices > 1 else ""
             outcome += f", clusters of {self.cluster[0]}x{self.cluster[1]}" if self.cluster not in (None, (1, 1)) else ""
+            outcome += f", {self.columns} columns of a tile" if self.columns < self.config["tile_n"] else ""
             outcome += ", A repacked" if self.repack_a else ""
             outcome += ", B repacked" if self.repack_b else ""
             outcome += ", from the loaded table" if self.from_table else ""
