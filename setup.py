@@ -38,7 +38,7 @@ AMPERE, HOPPER, BOTH = ("ampere",), ("hopper",), ("ampere", "hopper")
 CONFIGURATIONS = {
     "06_mma_swizzle": [HOPPER, *5 * [AMPERE], BOTH],
     "07_wgmma_tma": 8 * [HOPPER],
-    "11_wgmma_multicast": 24 * [HOPPER],
+    "11_wgmma_multicast": 34 * [HOPPER],
     "09_wgmma_cluster": 2 * [HOPPER],
     "10_mma_guarded": [HOPPER, *5 * [BOTH]],
     "05_wmma_kstage": [AMPERE, BOTH],

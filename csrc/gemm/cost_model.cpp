@@ -19,6 +19,9 @@ constexpr double kRelu = 0.4, kGated = 2.8;   // the activation of a tile of 128
 constexpr double kBoxStore = 0.3;             // after the last product, for each box that a warpgroup fills at once
 constexpr double kOtherBoxes = 4;             // boxes: a tile of 128x256 of other kernels counts as four
 constexpr double kPingpongOrder = 0.6;        // between the products of two pingpong warpgroups
+constexpr double kUnalignedCopies = 1.65;     // of operands whose rows are not aligned to 16 bytes
+constexpr double kOddVectors = 2.4;           // the epilogue of a D whose rows are not aligned to 16 bytes, in vectors
+constexpr double kOddElements = 5.8;          // the same element by element
 constexpr double kExposed = 0.07;             // share of the shorter of arithmetic and memory, which the longer does not hide
 constexpr double kLatency = 1.2;              // of DRAM under load
 constexpr double kLaunch = 2.5;               // an empty kernel
@@ -34,6 +37,7 @@ constexpr double kStraddling = 2.1;     // lines of L2 that a row of 128 bytes t
 constexpr double kTmaStart = 0.44;      // wgmma_tma's barriers and tensor maps
 constexpr double kTmaTile = 0.78;       // of a tile of wgmma_tma, whatever its size, from the second on
 constexpr double kClusterStart = 0.17;  // kTmaStart of wgmma_cluster
+constexpr double kClusterWave = 3;      // of a further wave of wgmma_cluster: 0.4 were measured at few rows, and tens at many
 
 // wgmma_multicast, from its tile's size alone. Fitted to 4,715 times of 36 tiles in 6 clusters at the same problems (root mean
 // square of the differences: 9 %; half of them are below 5 %). Most tiles wait for shared memory, which TMA writes and wgmma reads
@@ -130,11 +134,13 @@ double product_us(const KernelTraits& kernel, const Config& config, Math math, c
   // An SM with fewer blocks than it could hold hides less latency.
   const double filled = std::min(1.0, per_sm / config.blocks_per_sm);
   const double flops = 2.0 * config.tile_m * config.tile_n * k_tiles * config.tile_k;
-  const double product = flops / (sm_rate(kernel, config, math, device) * (0.4 + 0.6 * filled));
+  const bool unaligned = alignment(p.a, p.m, p.k) < 16 || alignment(p.b, p.k, p.n) < 16;
+  const double copies = kernel.access == OperandAccess::contiguous && unaligned ? kUnalignedCopies : 1;
+  const double product = flops * copies / (sm_rate(kernel, config, math, device) * (0.4 + 0.6 * filled));
   const double arithmetic = per_sm * (product + epilogue + activation_us(p.activation) * large_tiles(config));
   // The ring of stages turns at most once per DRAM latency. This limits problems of few tiles with a long K.
   const double waves = double(ceil_div(work, int64_t(device.gpu.num_sms) * config.blocks_per_sm));
-  const double ring = waves * double(k_tiles) / config.stages * kLatency;
+  const double ring = config.stages > 1 ? waves * double(k_tiles) / config.stages * kLatency : 0;
   return launched_us(kernel, config, arithmetic, std::max(ring, dram_us(p, modes.k_slices, device)));
 }
 
@@ -197,7 +203,11 @@ int64_t clusters_at_once(const Config& config, const Cluster& cluster, const Dev
 
 double estimate_tiles(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
                       const DeviceSpec& device) {
-  const double epilogue = config.epilogue_us > 0 ? config.epilogue_us : kEpilogue * large_tiles(config);
+  const bool vectors = repacks(kernel.access), aligned = alignment(p.d, p.m, p.n) == 16;
+  const double tile = config.epilogue_us > 0 ? config.epilogue_us : kEpilogue * large_tiles(config);
+  // The part of a tile that lies in D, which matters where a thread goes from element to element.
+  const double inside = std::min(1.0, double(p.m) / config.tile_m) * std::min(1.0, double(p.n) / config.tile_n);
+  const double epilogue = tile * (aligned ? 1 : vectors ? kOddVectors : kOddElements) * (vectors ? 1 : inside);
   return product_us(kernel, config, math, p, modes, epilogue, device) + kBoxStore * kOtherBoxes * large_tiles(config);
 }
 
@@ -217,7 +227,7 @@ double estimate_tma_epilogue(const KernelTraits& kernel, const Config& config, M
 double estimate_cluster(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
                         const DeviceSpec& device) {
   const Waves waves = waves_of(config, p, modes, 1, tile_us(kernel, config, math, p, modes, device), device);
-  return waves.sum([&](double product) { return product + config.epilogue_us + kLaunch; }) - kLaunch +
+  return waves.sum([&](double product) { return product + config.epilogue_us + kClusterWave; }) - kClusterWave +
          launch_us(kernel, config) + kClusterStart;
 }
 
