@@ -57,12 +57,9 @@ constexpr uint64_t kNextK = (K_CONTIGUOUS ? 32 : 16 * 128) >> 4;
 #define TC_R32 TC_R28 ", %28, %29, %30, %31"
 #define TC_R40 TC_R32 ", %32, %33, %34, %35, %36, %37, %38, %39"
 #define TC_R48 TC_R40 ", %40, %41, %42, %43, %44, %45, %46, %47"
-#define TC_R52 TC_R48 ", %48, %49, %50, %51"
 #define TC_R56 TC_R48 ", %48, %49, %50, %51, %52, %53, %54, %55"
 #define TC_R64 TC_R56 ", %56, %57, %58, %59, %60, %61, %62, %63"
-#define TC_R68 TC_R64 ", %64, %65, %66, %67"
 #define TC_R72 TC_R64 ", %64, %65, %66, %67, %68, %69, %70, %71"
-#define TC_R76 TC_R72 ", %72, %73, %74, %75"
 #define TC_R80 TC_R72 ", %72, %73, %74, %75, %76, %77, %78, %79"
 #define TC_R88 TC_R80 ", %80, %81, %82, %83, %84, %85, %86, %87"
 #define TC_R96 TC_R88 ", %88, %89, %90, %91, %92, %93, %94, %95"
@@ -95,7 +92,7 @@ constexpr uint64_t kNextK = (K_CONTIGUOUS ? 32 : 16 * 128) >> 4;
 template <typename T, int N, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __device__ __forceinline__ void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {
   static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, Tf32>);
-  constexpr bool listed = N % 16 == 0 || N < 64 || N == 104 || N == 136 || N == 152 || N == 200;
+  constexpr bool listed = N % 16 == 0 || N < 64 || N == 200;
   static_assert(N % 8 == 0 && N <= 256 && listed, "add a line to the table below");
   static_assert(sizeof(T) == 2 || (A_K_CONTIGUOUS && B_K_CONTIGUOUS));
   TC_WGMMA(8, TC_R4, 4, 5, 6, 7, 8, TC_F4(0));
@@ -108,12 +105,9 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b,
   TC_WGMMA(64, TC_R32, 32, 33, 34, 35, 36, TC_F32(0));
   TC_WGMMA(80, TC_R40, 40, 41, 42, 43, 44, TC_F32(0), TC_F8(32));
   TC_WGMMA(96, TC_R48, 48, 49, 50, 51, 52, TC_F32(0), TC_F16(32));
-  TC_WGMMA(104, TC_R52, 52, 53, 54, 55, 56, TC_F32(0), TC_F16(32), TC_F4(48));
   TC_WGMMA(112, TC_R56, 56, 57, 58, 59, 60, TC_F32(0), TC_F16(32), TC_F8(48));
   TC_WGMMA(128, TC_R64, 64, 65, 66, 67, 68, TC_F32(0), TC_F32(32));
-  TC_WGMMA(136, TC_R68, 68, 69, 70, 71, 72, TC_F32(0), TC_F32(32), TC_F4(64));
   TC_WGMMA(144, TC_R72, 72, 73, 74, 75, 76, TC_F32(0), TC_F32(32), TC_F8(64));
-  TC_WGMMA(152, TC_R76, 76, 77, 78, 79, 80, TC_F32(0), TC_F32(32), TC_F8(64), TC_F4(72));
   TC_WGMMA(160, TC_R80, 80, 81, 82, 83, 84, TC_F32(0), TC_F32(32), TC_F16(64));
   TC_WGMMA(176, TC_R88, 88, 89, 90, 91, 92, TC_F32(0), TC_F32(32), TC_F16(64), TC_F8(80));
   TC_WGMMA(192, TC_R96, 96, 97, 98, 99, 100, TC_F32(0), TC_F32(32), TC_F32(64));
@@ -138,12 +132,9 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b,
 #undef TC_R32
 #undef TC_R40
 #undef TC_R48
-#undef TC_R52
 #undef TC_R56
 #undef TC_R64
-#undef TC_R68
 #undef TC_R72
-#undef TC_R76
 #undef TC_R80
 #undef TC_R88
 #undef TC_R96
