@@ -20,7 +20,7 @@ constexpr double kBoxStore = 0.3;             // after the last product, for eac
 constexpr double kOtherBoxes = 4;             // boxes: a tile of 128x256 of other kernels counts as four
 constexpr double kPingpongOrder = 0.6;        // between the products of two pingpong warpgroups
 constexpr double kUnalignedCopies = 1.65;     // of operands whose rows are not aligned to 16 bytes
-constexpr double kOddVectors = 2.4;           // the epilogue of a D whose rows are not aligned to 16 bytes, in vectors
+constexpr double kOddVectors = 2.4;           // the epilogue of a 16-bit D whose rows are not aligned to 16 bytes, in vectors
 constexpr double kOddElements = 5.8;          // the same element by element
 constexpr double kExposed = 0.07;             // share of the shorter of arithmetic and memory, which the longer does not hide
 constexpr double kLatency = 1.2;              // of DRAM under load
@@ -204,10 +204,11 @@ int64_t clusters_at_once(const Config& config, const Cluster& cluster, const Dev
 double estimate_tiles(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
                       const DeviceSpec& device) {
   const bool vectors = repacks(kernel.access), aligned = alignment(p.d, p.m, p.n) == 16;
+  const double odd_vectors = is_f32(p.d.dtype) ? 1 : kOddVectors;
   const double tile = config.epilogue_us > 0 ? config.epilogue_us : kEpilogue * large_tiles(config);
   // The part of a tile that lies in D, which matters where a thread goes from element to element.
   const double inside = std::min(1.0, double(p.m) / config.tile_m) * std::min(1.0, double(p.n) / config.tile_n);
-  const double epilogue = tile * (aligned ? 1 : vectors ? kOddVectors : kOddElements) * (vectors ? 1 : inside);
+  const double epilogue = tile * (aligned ? 1 : vectors ? odd_vectors : kOddElements) * (vectors ? 1 : inside);
   return product_us(kernel, config, math, p, modes, epilogue, device) + kBoxStore * kOtherBoxes * large_tiles(config);
 }
 
