@@ -25,9 +25,10 @@ void each_width(const KernelTraits& kernel, const Config& config, const PlanKey&
                 const DeviceSpec& device, const Scope& scope, F&& act) {
   if (scope.columns || scope.cluster) return act(scope.columns ? *scope.columns : config.tile_n);
   act(config.tile_n);
-  if (!kernel.narrow_tiles || order_of(key.b) != Order::col_major) return;  // other tiles of B consist of 64 columns
+  if (!kernel.narrow_tiles || modes.k_slices > 1) return;  // K slices fill waves too
+  if (order_of(key.b) != Order::col_major) return;         // other tiles of B consist of 64 columns
   const Cluster& cluster = modes.cluster;
-  const int64_t rows = std::max<int64_t>(1, ceil_div(key.m, config.tile_m * cluster.m)) * modes.k_slices;
+  const int64_t rows = std::max<int64_t>(1, ceil_div(key.m, config.tile_m * cluster.m));
   int last = config.tile_n;
   for (int waves = 1; waves <= kMostWaves; ++waves) {
     const int64_t across = clusters_at_once(config, cluster, device) * waves / rows * cluster.n;
