@@ -45,7 +45,7 @@ CONFIGURATIONS = {
     "03_wmma_block": [AMPERE, BOTH],
     "04_wmma_double_buffer": [BOTH],
     "02_wmma_naive": [BOTH],
-    "08_mma_skinny": 2 * [BOTH],
+    "08_mma_skinny": 3 * [BOTH],
     "01_simt": [BOTH],
 }
 HELPERS = ["00_workspace"]  # kernels without configurations

@@ -5,9 +5,8 @@
 For each problem of bench/shapes.py, the command times torch.addmm and the candidates predicted to take at most X times the
 shortest time: of each kernel, the N with the shortest predictions. Each runs in every cluster that it can have, with whole
 tiles and with the narrower ones that have the shortest prediction, with K whole and in as many slices as the planner would
-choose. Each of these ways counts as a candidate. The command prints the fastest
-candidate, the planner's pick and torch.addmm of each problem. Contenders run back to back. `python -m bench.fit FILE` compares
-the times with the predictions.
+choose. Each of these ways counts as a candidate. The command prints the fastest candidate, the planner's pick and torch.addmm
+of each problem. Contenders run back to back. `python -m bench.fit FILE` compares the times with the predictions.
 """
 
 import argparse
@@ -48,15 +47,12 @@ def names(problem: str, gpu, within: float, most: int, kernel: str) -> list[str]
         most: candidates of a kernel.
     """
     plan = Plan.of(problem, gpu)
-    clusters = {entry["name"]: entry["clusters"] for entry in tc.kernels()}
-    narrow = {entry["name"] for entry in tc.kernels() if entry["narrow_tiles"]}
+    traits = {entry["name"]: entry for entry in tc.kernels()}
 
     def widths(x, cluster):
-        if x.kernel not in narrow:
-            return [""]
-        narrower = [f"/n{columns}" for columns in range(x.config["tile_n"] - 8, x.config["tile_n"] - 64, -8)]
+        narrower = [f"/n{x.config['tile_n'] - columns}" for columns in traits[x.kernel]["narrower"]]
         times = {y: Plan.of(problem, gpu, f"{x.kernel}/{x.index}{cluster}{y}").pick.microseconds for y in narrower}
-        return ["", min(times, key=times.get)]
+        return ["", *sorted(times, key=times.get)[:1]]
 
     runnable = [x for x in plan.candidates if not x.reason and kernel in ("", x.kernel)]
     longest = within * min((x.microseconds for x in runnable), default=0)
@@ -64,7 +60,7 @@ def names(problem: str, gpu, within: float, most: int, kernel: str) -> list[str]
     for x in runnable:
         if x.microseconds > longest:
             continue
-        for cluster in [f"/{m}x{n}" for m, n in clusters[x.kernel]] if x.cluster else [""]:
+        for cluster in [f"/{m}x{n}" for m, n in traits[x.kernel]["clusters"]] if x.cluster else [""]:
             for width, slices in itertools.product(widths(x, cluster), ("", "/k1") if x.exact_name != x.name else ("",)):
                 mode = Plan.of(problem, gpu, f"{x.kernel}/{x.index}{cluster}{width}{slices}").pick
                 if mode and ((not width and not slices) or mode.microseconds <= longest):

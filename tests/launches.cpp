@@ -165,7 +165,8 @@ int main() {
       for (Candidate x : candidates(key, device)) {
         if (x.reason) continue;
         x.modes.cluster = x.kernel->clusters[int(below(x.kernel->clusters.count))];
-        x.modes.columns = x.config->tile_n - (x.kernel->narrow_tiles ? 8 * int(below(8)) : 0);
+        const int width = int(below(x.kernel->narrower.count + 1));
+        x.modes.columns = x.config->tile_n - (width > 0 ? x.kernel->narrower[width - 1] : 0);
         check(p, key, x, device), ++checked;
       }
   }

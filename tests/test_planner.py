@@ -116,7 +116,8 @@ def test_multicast_clusters_hold_tiles_of_the_problem():
     for m, n, k in ((1, 64, 64), (100, 64, 512), (20, 4096, 4096), (300, 16384, 3072), (4104, 4104, 4104)):
         for (tile_m, tile_n), c in multicast(Case(m, n, k)).items():
             assert c.cluster in shapes and c.cluster[0] <= -(-m // tile_m) and c.cluster[1] <= -(-n // tile_n)
-            assert c.name.startswith(f"wgmma_multicast/{c.index}/{c.cluster[0]}x{c.cluster[1]}")
+            columns = f"/n{c.columns}" if c.columns < tile_n else ""
+            assert c.name == f"wgmma_multicast/{c.index}/{c.cluster[0]}x{c.cluster[1]}{columns}"
 
 
 def test_narrow_tiles_fill_waves_evenly():

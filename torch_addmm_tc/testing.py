@@ -335,16 +335,16 @@ def runnable_configs() -> dict[str, list[str]]:
     Returns:
         {kernel name: ["NAME/INDEX" of a configuration, ...]}, in ladder order. A kernel that has a choice of clusters appears
         with two names for each configuration: single blocks, and clusters whose shape the index decides. A kernel whose tiles
-        may be narrower appears with a third, of narrower tiles in such clusters.
+        may be narrower appears with a third, of narrower tiles in single blocks or clusters.
     """
     x = torch.empty(256, 256, dtype=torch.float16, device="meta")
     runnable = {(candidate.kernel, candidate.index) for candidate in plan(x, x, x).candidates if candidate.reason is None}
 
     def names(kernel, i):
-        single, *clusters = (f"/{m}x{n}" for m, n in kernel["clusters"])
+        single, *clusters = every = [f"/{m}x{n}" for m, n in kernel["clusters"]]
         modes = [single, clusters[i % len(clusters)]] if clusters else [""]
-        if kernel["narrow_tiles"]:
-            modes.append(f"{clusters[(i + 1) % len(clusters)]}/n{kernel['configs'][i]['tile_n'] - 8 * (i % 7 + 1)}")
+        if narrower := kernel["narrower"]:
+            modes.append(f"{every[i % len(every)]}/n{kernel['configs'][i]['tile_n'] - narrower[i % len(narrower)]}")
         return [f"{kernel['name']}/{i}{x}" for x in modes]
 
     found = {}

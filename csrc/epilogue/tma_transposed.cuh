@@ -25,7 +25,7 @@ inline Status make_transposed_paths(TransposedPaths& paths, const GemmDesc& p, i
   const Layers layers{modes.k_slices, p.d.batch};
   if (const int64_t tiles = p.n / modes.columns; modes.columns % 64 != 0 && tiles > 0) {
     const Status status = make_tensor_map(
-        paths.d_narrow, p.d.data, p.d.dtype, p.m, modes.columns, p.d.row, box_rows, layers, {tiles, modes.columns});
+        paths.d_narrow, p.d.data, p.d.dtype, p.m, modes.columns, p.d.row, box_rows, layers, Layers{tiles, modes.columns});
     if (!status.ok()) return status;
   }
   return make_tensor_map(paths.d, p.d.data, p.d.dtype, p.m, writable_columns(p), p.d.row, box_rows, layers);

@@ -30,16 +30,16 @@ int alignment(const X& x, int64_t rows, int64_t cols) {
   return bits % 16 == 0 ? 16 : bits % 8 == 0 ? 8 : bits % 4 == 0 ? 4 : 2;
 }
 
-// Whether operand x, (outer, K), must be repacked before an aligned kernel can read it. Aligned kernels read 16-byte vectors
-// along a contiguous direction. Tensor cores need fp32 operands with K contiguous, because ldmatrix transposes only 16-bit
+// Whether operand x, (outer, K), must be repacked before an aligned kernel can read it. Aligned kernels read vectors along a
+// contiguous direction, whose rows begin at multiples of `bytes`. Tensor cores need fp32 operands with K contiguous, because ldmatrix transposes only 16-bit
 // elements. `along_k`: the kernel takes no operand without K contiguous.
 template <typename X>
-bool needs_repack(const X& x, int64_t outer, int64_t k, bool along_k = false) {
+bool needs_repack(const X& x, int64_t outer, int64_t k, bool along_k = false, int bytes = 16) {
   const Order order = order_of(x);
   const bool k_contiguous = order == Order::row_major;
   const int64_t leading = k_contiguous ? x.row : x.col, count = k_contiguous ? outer : k, extent = k_contiguous ? k : outer;
   const bool overlapping = count > 1 && leading < extent;  // an expanded tensor: a tensor map cannot have stride 0
-  return k > 0 && (order == Order::strided || alignment(x, outer, k) < 16 || overlapping ||
+  return k > 0 && (order == Order::strided || alignment(x, outer, k) < bytes || overlapping ||
                    ((is_f32(x.dtype) || along_k) && !k_contiguous));
 }
 

@@ -12,56 +12,59 @@ namespace {
 constexpr double kCopyOfPeak = 4.1e6 / (kH200.dram_gb_per_s * 1e3);  // share of the data sheet's bandwidth that a copy reaches
 constexpr double kReduce = 3.4;  // finish one kernel, start the reduction and read the first kernel's results
 constexpr double kEpilogue = 6;  // of a tile of 128x256, if the configuration gives no time
-constexpr double kDViaRegisters = 1.35, kCViaRegisters = 1.4;  // 32 KB of a tile, copied by two warpgroups
-constexpr double kRowEnds = 64;                                // columns: the ends of a row of D cost as much as 64 columns
-constexpr double kSingle = 2, kPingpong = 3;  // factors of one warpgroup and of pingpong, over two cooperative warpgroups
-constexpr double kRelu = 0.4, kGated = 2.8;   // the activation of a tile of 128x256
-constexpr double kBoxStore = 0.3;             // after the last product, for each box that a warpgroup fills at once
-constexpr double kOtherBoxes = 4;             // boxes: a tile of 128x256 of other kernels counts as four
-constexpr double kPingpongOrder = 0.6;        // between the products of two pingpong warpgroups
-constexpr double kUnalignedCopies = 1.65;     // of operands whose rows are not aligned to 16 bytes
-constexpr double kOddVectors = 2.4;           // the epilogue of a 16-bit D whose rows are not aligned to 16 bytes, in vectors
-constexpr double kOddElements = 5.8;          // the same element by element
-constexpr double kExposed = 0.07;             // share of the shorter of arithmetic and memory, which the longer does not hide
-constexpr double kLatency = 1.2;              // of DRAM under load
-constexpr double kLaunch = 2.5;               // an empty kernel
-constexpr double kOverlap = 1.0;              // of kLaunch, hidden under the previous kernel by programmatic dependent launch
+constexpr double kDViaRegisters = 1.01, kCViaRegisters = 1.05;  // 32 KB of a tile, copied by two warpgroups
+constexpr double kRowEnds = 64;                                 // columns: the ends of a row of D cost as much as 64 columns
+constexpr double kSingle = 2.38, kPingpong = 1.71;  // factors of one warpgroup and of pingpong, over two cooperative warpgroups
+constexpr double kRelu = 0.4, kGated = 2.8;         // the activation of a tile of 128x256
+constexpr double kBoxStore = 0.3;                   // after the last product, for each box that a warpgroup fills at once
+constexpr double kOtherBoxes = 4;                   // boxes: a tile of 128x256 of other kernels counts as four
+constexpr double kPingpongOrder = 0.6;              // between the products of two pingpong warpgroups
+constexpr double kUnalignedCopies = 1.65;           // of operands that are read in less than 16 bytes
+constexpr double kOddVectors = 2.4;   // the epilogue of a 16-bit D whose rows are not aligned to 16 bytes, in vectors
+constexpr double kOddElements = 5.8;  // the same element by element
+constexpr double kExposed = 0.07;     // share of the shorter of arithmetic and memory, which the longer does not hide
+constexpr double kLatency = 1.2;      // of DRAM under load
+constexpr double kLaunch = 2.5;       // an empty kernel
+constexpr double kOverlap = 1.0;      // of kLaunch, hidden under the previous kernel by programmatic dependent launch
 
-// Waves of a Hopper kernel's tiles. wgmma_tma's rates and epilogues were fitted with them to 2,990 times at 786 drawn problems
-// on an H200 (root mean square of the differences: 9 %; half of them are below 4 %). By the times of large problems, the rates of
-// some tiles were then changed by 1 to 4 %.
-constexpr double kStreaming = 4.5e6;    // bytes per microsecond from DRAM, in a wave that waits for nothing else
-constexpr double kPort = 80e3;          // the same for two neighbouring SMs, which share a port
-constexpr double kL2 = 120e3;           // bytes per microsecond from L2, for each SM
-constexpr double kStraddling = 2.1;     // lines of L2 that a row of 128 bytes takes if it begins within a line
-constexpr double kTmaStart = 0.44;      // wgmma_tma's barriers and tensor maps
-constexpr double kTmaTile = 0.78;       // of a tile of wgmma_tma, whatever its size, from the second on
-constexpr double kClusterStart = 0.17;  // kTmaStart of wgmma_cluster
+// Waves of a Hopper kernel's tiles. wgmma_tma's rates and epilogues were fitted with them to 3,163 times at 511 drawn problems
+// on an H200, and to some of large squares (root mean square of the differences: 10 %; half of them are below 6 %). Picks and
+// the candidates near them counted most: bench/results/h200-candidates-20270101.json has the times.
+constexpr double kStreaming = 4.80e6;   // bytes per microsecond from DRAM, in a wave that waits for nothing else
+constexpr double kPort = 84e3;          // the same for two neighbouring SMs, which share a port
+constexpr double kL2 = 138e3;           // bytes per microsecond from L2, for each SM
+constexpr double kFreshGrid = 0.5;      // a start that has to wait for the previous kernel's end (needs_order)
+constexpr double kStraddling = 2.04;    // lines of L2 that a row of 128 bytes takes if it begins within a line
+constexpr double kTmaStart = 0.26;      // wgmma_tma's barriers and tensor maps
+constexpr double kTmaTile = 0.61;       // of a tile of wgmma_tma, whatever its size, from the second on
+constexpr double kClusterStart = 0.18;  // kTmaStart of wgmma_cluster
+constexpr double kEmptyRows = 0.76;     // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
 constexpr double kClusterWave = 3;      // of a further wave of wgmma_cluster: 0.4 were measured at few rows, and tens at many
 
-// wgmma_multicast, from its tile's size alone. Fitted to 4,715 times of 36 tiles in 6 clusters at the same problems (root mean
-// square of the differences: 9 %; half of them are below 5 %). Most tiles wait for shared memory, which TMA writes and wgmma reads
+// wgmma_multicast, from its tile's size alone. Fitted to 4,235 times of 34 tiles in 6 clusters at the same problems (root mean
+// square of the differences: 10 %; half of them are below 6 %). Most tiles wait for shared memory, which TMA writes and wgmma reads
 // through the same port: every wgmma reads both operands anew.
-constexpr double kWgmmaOfPeak = 0.72;        // share of the data sheet's peak that wgmma reaches
-constexpr double kShared = 229e3;            // bytes per microsecond through an SM's shared memory
-constexpr double kTransposedReads = 1.52;    // of wgmma's M operand, if it is not contiguous along K
-constexpr double kLeastKTile = 0.119;        // of one block, however many stages it has
-constexpr double kTransposedEpilogue = 4.2;  // of a tile of 128x256, 16-bit with a full C
-constexpr double kNextTile = 0.3;            // from a tile's epilogue to the next tile's products
-constexpr double kMulticastStart = 0.61;     // kTmaStart of this kernel: it has more of both
-constexpr double kCluster = 0.31;            // the start and the end of blocks that wait for each other
-constexpr double kCoupled = 1.02;            // such blocks' waves, over those of single blocks
-constexpr double kInFours = 0.91;            // share of the SMs that clusters of four occupy: 30 clusters on an H200
+constexpr double kWgmmaOfPeak = 0.77;         // share of the data sheet's peak that wgmma reaches
+constexpr double kShared = 250e3;             // bytes per microsecond through an SM's shared memory
+constexpr double kTransposedReads = 1.95;     // of wgmma's M operand, if it is not contiguous along K
+constexpr double kLeastKTile = 0.12;          // of one block, however many stages it has
+constexpr double kTransposedEpilogue = 4.12;  // of a tile of 128x256, 16-bit with a full C
+constexpr double kNextTile = 0.39;            // from a tile's epilogue to the next tile's products
+constexpr double kMulticastStart = 0.45;      // kTmaStart of this kernel: it has more of both
+constexpr double kCluster = 0.65;             // the start and the end of blocks that wait for each other
+constexpr double kCoupled = 1.07;             // such blocks' waves, over those of single blocks
+constexpr double kInFours = 0.91;             // share of the SMs that clusters of four occupy: 30 clusters on an H200
 
-// mma_guarded, fitted to 600 times of its configurations at drawn problems on an H200 (root mean square of the differences:
-// 15 %). A small K tile takes as long as a large one: the code for every alignment and order is long and scattered.
-constexpr double kGuardedKTile = 0.88;    // the least
-constexpr double kGuardedTile = 0.93;     // the first K tile and the start
-constexpr double kGuardedEpilogue = 1.1;  // of a tile of 64x64
-constexpr double kGuardedLaunch = 1.8;
-constexpr double kGuardedExposed = 0.26;                // kExposed of this kernel
-constexpr double kOddResult = 1.64;                     // the epilogue of a D whose rows are not aligned to 16 bytes
-constexpr double kBy8 = 1.47, kBy4 = 1.61, kBy2 = 2.3;  // copies of operands whose rows are aligned to 8, 4 and 2 bytes
+// mma_guarded, fitted to 243 times of its configurations at drawn problems on an H200 (root mean square of the differences:
+// 13 %). A small K tile takes as long as a large one: the code for every alignment and order is long and scattered.
+constexpr double kGuardedKTile = 1.21;     // the least
+constexpr double kGuardedSlices = -0.55;   // power of the groups of warps that share a K tile
+constexpr double kGuardedTile = 0.59;      // the first K tile and the start
+constexpr double kGuardedEpilogue = 0.93;  // of a tile of 64x64
+constexpr double kGuardedLaunch = 2.38;
+constexpr double kGuardedExposed = 0.066;                // kExposed of this kernel
+constexpr double kOddResult = 1.75;                      // the epilogue of a D whose rows are not aligned to 16 bytes
+constexpr double kBy8 = 1.57, kBy4 = 1.93, kBy2 = 2.32;  // copies of operands whose rows are aligned to 8, 4 and 2 bytes
 
 constexpr double large_tiles(const Config& config) { return double(config.tile_m * config.tile_n) / (128 * 256); }
 
@@ -115,13 +118,15 @@ double dram_us(const PlanKey& p, int d_layers, const DeviceSpec& device) {
   return (operands + double(p.m) * p.n * size_of(p.d.dtype) * d_layers + c_bytes(p)) / bytes_per_us(device);
 }
 
-double launch_us(const KernelTraits& kernel, const Config& config) {
-  return kLaunch - (repacks(kernel.access) && uses_pdl(config) ? kOverlap : 0);
+double launch_us(const KernelTraits& kernel, const Config& config, const PlanKey& p, const Modes& modes) {
+  if (!repacks(kernel.access) || !uses_pdl(config)) return kLaunch;
+  return kLaunch - kOverlap + (needs_order(p, config, modes) ? kFreshGrid : 0);
 }
 
 // A kernel's time, launch included. Arithmetic and memory overlap but for a share of the shorter.
-double launched_us(const KernelTraits& kernel, const Config& config, double arithmetic, double memory) {
-  return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + launch_us(kernel, config);
+double launched_us(const KernelTraits& kernel, const Config& config, const PlanKey& p, const Modes& modes, double arithmetic,
+                   double memory) {
+  return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + launch_us(kernel, config, p, modes);
 }
 
 // The longer of two times: the busiest SM's tiles at the configuration's rate, and all bytes at copy bandwidth. `epilogue` is
@@ -135,13 +140,14 @@ double product_us(const KernelTraits& kernel, const Config& config, Math math, c
   const double filled = std::min(1.0, per_sm / config.blocks_per_sm);
   const double flops = 2.0 * config.tile_m * config.tile_n * k_tiles * config.tile_k;
   const bool unaligned = alignment(p.a, p.m, p.k) < 16 || alignment(p.b, p.k, p.n) < 16;
-  const double copies = kernel.access == OperandAccess::contiguous && unaligned ? kUnalignedCopies : 1;
+  const bool narrow = config.alignment < 16 || (kernel.access == OperandAccess::contiguous && unaligned);
+  const double copies = narrow ? kUnalignedCopies : 1;
   const double product = flops * copies / (sm_rate(kernel, config, math, device) * (0.4 + 0.6 * filled));
   const double arithmetic = per_sm * (product + epilogue + activation_us(p.activation) * large_tiles(config));
   // The ring of stages turns at most once per DRAM latency. This limits problems of few tiles with a long K.
   const double waves = double(ceil_div(work, int64_t(device.gpu.num_sms) * config.blocks_per_sm));
   const double ring = config.stages > 1 ? waves * double(k_tiles) / config.stages * kLatency : 0;
-  return launched_us(kernel, config, arithmetic, std::max(ring, dram_us(p, modes.k_slices, device)));
+  return launched_us(kernel, config, p, modes, arithmetic, std::max(ring, dram_us(p, modes.k_slices, device)));
 }
 
 // The tiles of a Hopper kernel in waves: each cluster that the GPU holds has one tile in a full wave, and some have one in the
@@ -222,15 +228,17 @@ double estimate_tma_epilogue(const KernelTraits& kernel, const Config& config, M
   const double tiles = waves.sum([&](double product) {
     return in_turn ? std::max(product + kPingpongOrder, (product + epilogue) / 2) : product + epilogue;
   });
-  return tiles + (in_turn ? epilogue : 0) + launch_us(kernel, config) + kTmaStart - kTmaTile + kBoxStore * config.boxes;
+  return tiles + (in_turn ? epilogue : 0) + launch_us(kernel, config, p, modes) + kTmaStart - kTmaTile +
+         kBoxStore * config.boxes;
 }
 
 // A block of a cluster has one tile, so that no product hides its epilogue. D is written once.
 double estimate_cluster(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
                         const DeviceSpec& device) {
   const Waves waves = waves_of(config, p, modes, 1, tile_us(kernel, config, math, p, modes, device), device);
-  return waves.sum([&](double product) { return product + config.epilogue_us + kClusterWave; }) - kClusterWave +
-         launch_us(kernel, config) + kClusterStart;
+  const double epilogue = config.epilogue_us * (kEmptyRows + (1 - kEmptyRows) * std::min(1.0, double(p.m) / config.tile_m));
+  return waves.sum([&](double product) { return product + epilogue + kClusterWave; }) - kClusterWave +
+         launch_us(kernel, config, p, modes) + kClusterStart;
 }
 
 // A K tile takes as long as the slowest of tensor cores, shared memory and kLeastKTile.
@@ -249,7 +257,7 @@ double estimate_multicast(const KernelTraits& kernel, const Config& config, Math
   const double epilogue = large_tiles(config) * (kTransposedEpilogue * c_and_d / 4 + activation_us(p.activation));
   const bool coupled = modes.cluster.blocks() > 1;
   return waves.sum([&](double product) { return product * (coupled ? kCoupled : 1) + epilogue + kNextTile; }) +
-         launch_us(kernel, config) + kMulticastStart + (coupled ? kCluster : 0);
+         launch_us(kernel, config, p, modes) + kMulticastStart + (coupled ? kCluster : 0);
 }
 
 // The blocks of an SM hide each other's latency, until the SM is busy.
@@ -266,7 +274,8 @@ double estimate_guarded(const KernelTraits& kernel, const Config& config, Math m
   const double busy = flops / sm_rate(kernel, config, math, device) * resident * copies;
   const double epilogue = kGuardedEpilogue * config.tile_m * config.tile_n / (64 * 64) * resident *
                           (alignment(p.d, p.m, p.n) == 16 ? 1 : kOddResult);
-  const double arithmetic = waves * (k_tiles * std::max(kGuardedKTile * std::sqrt(copies), busy) + kGuardedTile + epilogue);
+  const double slower = std::max(1.0, config.tile_k / 64.0) * std::pow(config.warp_slices, kGuardedSlices) * std::sqrt(copies);
+  const double arithmetic = waves * (k_tiles * std::max(kGuardedKTile * slower, busy) + kGuardedTile + epilogue);
   const double memory = dram_us(p, modes.k_slices, device);
   return std::max(arithmetic, memory) + kGuardedExposed * std::min(arithmetic, memory) + kGuardedLaunch;
 }

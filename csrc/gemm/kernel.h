@@ -50,6 +50,7 @@ struct Config {
   int boxes = 0;          // wgmma_tma, wgmma_multicast: boxes of C and D in shared memory, per warpgroup that multiplies
   bool pingpong = false;  // wgmma_tma: two warpgroups take whole tiles in turn instead of sharing each tile
   ArchSet archs = kEverywhere;
+  int alignment = 16;  // bytes, with OperandAccess::aligned: operands whose rows begin elsewhere are repacked
 };
 
 // Whether a configuration of an aligned kernel uses programmatic dependent launch (ptx/pdl.cuh). Two blocks per SM would crowd
@@ -70,10 +71,22 @@ inline constexpr Cluster kSingleBlock[] = {{1, 1}};
 struct Modes {
   int k_slices = 1;
   Cluster cluster;
-  int columns = 0;  // of D that a tile covers: the configuration's tile_n, or fewer where KernelTraits::narrow_tiles
+  int columns = 0;  // of D that a tile covers: the configuration's tile_n, or fewer (KernelTraits::narrower)
 };
 constexpr bool operator==(const Modes& x, const Modes& y) {
   return x.k_slices == y.k_slices && x.cluster == y.cluster && x.columns == y.columns;
+}
+
+// Whether the order of the blocks on the GPU is worth more than an early start. A fresh grid of single blocks fills one GPC after
+// another, and L2 merges the reads of a GPC's SMs. A grid that starts early (ptx/pdl.cuh) has its blocks wherever SMs fall free.
+// That costs more than the 0.5 us of the early start if blocks share both operands, read more than 32 K tiles, and have tiles
+// whose loads take as long as their products. On an H200 128x8192x7168 in tiles of 64x128 takes 39.0 us after an early start, and
+// 33.5 in order. Clusters are spread over the GPCs in any case. P is a GemmDesc or a PlanKey.
+template <typename P>
+bool needs_order(const P& p, const Config& config, const Modes& modes) {
+  const int64_t k_tiles = p.k * size_of(p.a.dtype) / (config.tile_k * 2 * modes.k_slices);
+  return modes.cluster.blocks() == 1 && p.m > config.tile_m && p.n > config.tile_n && k_tiles > 32 &&
+         config.tile_m * config.tile_n < 128 * 128;
 }
 
 // The arguments of a launch. With SplitK::workspace and several K slices, D holds fp32 partial products, (k_slices, M, N), and
@@ -134,7 +147,7 @@ struct KernelTraits {
   ResultAccess result;
   SplitK split_k;
   Span<const Cluster> clusters;  // the shapes that every configuration can be launched with
-  bool narrow_tiles;             // a tile may cover up to 56 columns fewer than tile_n, in steps of 8
+  Span<const int> narrower;      // how many columns fewer than tile_n a tile may cover, in equal steps
   Span<const Config> configs;
   Span<Code> code;  // of each configuration
   // Why the configuration cannot run, or null if it can. feasibility.cpp checks what holds for every kernel.

@@ -13,9 +13,8 @@ namespace {
 // three it holds has not been counted.
 constexpr double kInClusters = 0.9;
 
-constexpr int kMostSlices = 64;                      // of K, in workspace
-constexpr int kMostWaves = 3;                        // of narrower tiles
-constexpr int kColumnSteps = 8, kMostNarrower = 64;  // of a tile's columns: the next smaller configuration has 64 fewer
+constexpr int kMostSlices = 64;  // of K, in workspace
+constexpr int kMostWaves = 3;    // of narrower tiles
 
 // Calls act(columns) for each number of columns of a tile to try: the configuration's, and the fewest with which all tiles run in
 // one to kMostWaves waves. Evenly filled waves matter where weights stream from DRAM: 48x9216x16384 has 144 tiles of 64 columns,
@@ -23,18 +22,19 @@ constexpr int kColumnSteps = 8, kMostNarrower = 64;  // of a tile's columns: the
 template <typename F>
 void each_width(const KernelTraits& kernel, const Config& config, const PlanKey& key, const Modes& modes,
                 const DeviceSpec& device, const Scope& scope, F&& act) {
-  if (scope.columns || scope.cluster) return act(scope.columns ? *scope.columns : config.tile_n);
+  if (scope.columns || scope.cluster) return act(scope.columns.value_or(config.tile_n));
   act(config.tile_n);
-  if (!kernel.narrow_tiles || modes.k_slices > 1) return;  // K slices fill waves too
-  if (order_of(key.b) != Order::col_major) return;         // other tiles of B consist of 64 columns
+  if (kernel.narrower.count == 0 || modes.k_slices > 1) return;  // K slices fill waves too
+  if (order_of(key.b) != Order::col_major) return;               // other tiles of B consist of 64 columns
   const Cluster& cluster = modes.cluster;
   const int64_t rows = std::max<int64_t>(1, ceil_div(key.m, config.tile_m * cluster.m));
+  const int step = kernel.narrower[0], least = config.tile_n - kernel.narrower[kernel.narrower.count - 1];
   int last = config.tile_n;
   for (int waves = 1; waves <= kMostWaves; ++waves) {
     const int64_t across = clusters_at_once(config, cluster, device) * waves / rows * cluster.n;
     if (across == 0) continue;
-    const int64_t columns = ceil_div(ceil_div(key.n, across), kColumnSteps) * kColumnSteps;
-    if (columns <= config.tile_n - kMostNarrower) return;
+    const int64_t columns = ceil_div(ceil_div(key.n, across), step) * step;
+    if (columns < least) return;
     if (columns < last) act(last = int(columns));
   }
 }
@@ -96,8 +96,8 @@ Candidate evaluate(const KernelTraits& kernel, const Config& config, Math math, 
   Candidate x{&kernel, &config, math, exchanged};
   x.reason = unsupported_reason(kernel, config, math, key, device);
   x.finish_apart = kernel.result == ResultAccess::tma && !tma_reaches_c_and_d(key);
-  x.repack_a = repacks(kernel.access) && needs_repack(key.a, key.m, key.k, x.repacks_along_k());
-  x.repack_b = repacks(kernel.access) && needs_repack(transpose(key.b), key.n, key.k);
+  x.repack_a = repacks(kernel.access) && needs_repack(key.a, key.m, key.k, x.repacks_along_k(), config.alignment);
+  x.repack_b = repacks(kernel.access) && needs_repack(transpose(key.b), key.n, key.k, false, config.alignment);
   choose_modes(x, after_repacks(key, x), device, scope);
   if (x.repack_a) x.microseconds += float(repack_us(key.a, key.m, key.k, device));
   if (x.repack_b) x.microseconds += float(repack_us(key.b, key.n, key.k, device));
@@ -167,9 +167,8 @@ std::optional<Scope> find_scope(const std::string& name) {
     const int cluster =
         take(clusters.count, [&](int i) { return std::to_string(clusters[i].m) + "x" + std::to_string(clusters[i].n); });
     if (cluster >= 0) scope.cluster = clusters[cluster];
-    const auto columns_of = [&](int i) { return scope.config->tile_n - kColumnSteps * (i + 1); };
-    const int narrower = take(
-        kernel.narrow_tiles ? kMostNarrower / kColumnSteps - 1 : 0, [&](int i) { return "n" + std::to_string(columns_of(i)); });
+    const auto columns_of = [&](int i) { return scope.config->tile_n - kernel.narrower[i]; };
+    const int narrower = take(kernel.narrower.count, [&](int i) { return "n" + std::to_string(columns_of(i)); });
     if (narrower >= 0) scope.columns = columns_of(narrower);
     const int slices =
         take(kernel.split_k == SplitK::none ? 0 : kMostSlices, [](int i) { return "k" + std::to_string(i + 1); });

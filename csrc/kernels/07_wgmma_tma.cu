@@ -85,7 +85,8 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
   // ---- main loop ----
   if (group < 0) {  // producer warpgroup
     if (REALLOCATES) warpgroup_reg_dealloc<40>();
-    if (threadIdx.x != 0) return;
+    if (warp_uniform(int(threadIdx.x) / 32) != 0) return;
+    const bool issues = elect_one();
     RingPosition<STAGES> at;
     for (int work = blockIdx.x; work < schedule.size; work += gridDim.x) {
       const WorkTile work_tile = schedule[work];
@@ -95,6 +96,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
         const int k0 = (work_tile.first + t) * BLK_K;
         const uint32_t stage = stages + at.stage * STAGE_BYTES, barrier = full + at.stage * 8;
         mbarrier_wait(empty + at.stage * 8, at.parity ^ 1);
+        if (!issues) continue;
         mbarrier_arrive_expect(barrier, (a.lines + b.lines) * kBoxBytes);
         a.load(stage, barrier, k0);
         b.load(stage + A_BYTES, barrier, k0);

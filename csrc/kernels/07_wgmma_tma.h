@@ -19,10 +19,10 @@ constexpr Config wgmma_tma_config(int tile_m, int tile_n, int stages, int groups
 
 inline constexpr Config kWgmmaTma[] = {
     // tile_m, tile_n, stages, groups, boxes, pingpong, TFLOP/s, epilogue us
-    wgmma_tma_config(128, 256, 3, 2, 4, false, 724.f, 1.05f), wgmma_tma_config(128, 256, 4, 2, 2, false, 706.f, 1.32f),
-    wgmma_tma_config(128, 128, 5, 2, 4, true, 752.f, 0.44f),  wgmma_tma_config(64, 256, 4, 2, 4, true, 765.f, 0.7f),
-    wgmma_tma_config(128, 192, 4, 2, 3, false, 724.f, 0.82f), wgmma_tma_config(128, 128, 5, 2, 2, false, 755.f, 0.58f),
-    wgmma_tma_config(64, 128, 8, 1, 2, false, 819.f, 0.54f),  wgmma_tma_config(64, 64, 10, 1, 1, false, 469.f, 0.27f),
+    wgmma_tma_config(128, 256, 3, 2, 4, false, 767.f, 0.33f), wgmma_tma_config(128, 256, 4, 2, 2, false, 771.f, 1.54f),
+    wgmma_tma_config(128, 128, 5, 2, 4, true, 763.f, 0.62f),  wgmma_tma_config(64, 256, 4, 2, 4, true, 779.f, 1.39f),
+    wgmma_tma_config(128, 192, 4, 2, 3, false, 754.f, 0.65f), wgmma_tma_config(128, 128, 5, 2, 2, false, 771.f, 0.75f),
+    wgmma_tma_config(64, 128, 8, 1, 2, false, 767.f, 0.5f),   wgmma_tma_config(64, 64, 10, 1, 1, false, 444.f, 0.49f),
 };
 
 }  // namespace tc

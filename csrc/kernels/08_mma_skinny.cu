@@ -11,7 +11,8 @@
 //
 // Measured gain (H200, at 5efceaa): 1x4096x4096 in 12.4 us, mma_swizzle 13.8; 1x2304x768 in 3.7 us, mma_swizzle 6.4. Later runs
 // took 11.6 us for 1x4096x4096 once L2 was asked early, and 10.8 us with a weight-major B once L2 fetched 128 bytes at once
-// (bench/results/h200-tried.md).
+// (bench/results/h200-tried.md). With rows that begin anywhere 500x128x300 takes 3.0 us, and 6.4 in the next best kernel,
+// mma_guarded; 2x3903x291 2.8 and 8.7; 5x6218x510 7.0 and 11.2 (wgmma_tma after two repacks).
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o mma_skinny.cubin csrc/kernels/08_mma_skinny.cu
 // Run:   python -m bench.sweep --kernel mma_skinny --only 1,4096,4096
@@ -30,10 +31,10 @@ namespace {
 template <int I>
 constexpr bool kUsesPdl = uses_pdl(kMmaSkinny[I]);
 
-// Loads N consecutive 32-bit words. They are read once, so L1 does not keep them. A load of 16 bytes lies along K, and L2 then
-// fetches 128 bytes at once: 1x4096x4096 took 11.2 us on an H200 with L2::128B, and 11.9 us without. A load of 8 bytes lies
-// along N, and another block reads the rest of the 128 bytes: L2::128B made that case slower, 12.8 us instead of 11.7
-// (bench/results/h200-tried.md). The loads are not .nc: .nc requires memory that nothing writes while the kernel runs, and this
+// Loads N consecutive 32-bit words from an address that is aligned to all of them. They are read once, so L1 does not keep them.
+// A load of 16 bytes lies along K, and L2 then fetches 128 bytes at once: 1x4096x4096 took 11.2 us on an H200 with L2::128B, and
+// 11.9 us without. A load of 8 bytes lies along N, and another block reads the rest of the 128 bytes: L2::128B made that case
+// slower, 12.8 us instead of 11.7 (bench/results/h200-tried.md). The loads are not .nc: .nc requires memory that nothing writes while the kernel runs, and this
 // kernel may start before the kernel that wrote its operands has ended.
 template <int N>
 __device__ __forceinline__ void load_words(uint32_t (&x)[N], const void* from) {
@@ -45,15 +46,52 @@ __device__ __forceinline__ void load_words(uint32_t (&x)[N], const void* from) {
   else asm volatile("ld.global.L1::no_allocate.v2.b32 {%0, %1}, [%2];" : "=r"(x[0]), "=r"(x[1]) : "l"(from));
 }
 
+// N consecutive words at an address that is a multiple of WIDTH bytes: 16, 8 or 2. load() reads the words, or those that the
+// words lie in, and word() is for later: both can be under way at once. Narrow loads meet in L1.
+template <int N, int WIDTH>
+struct Words {
+  uint32_t x[N + (WIDTH == 2)];
+
+  __device__ __forceinline__ void load(const void* from) {
+    if constexpr (WIDTH == 2) {
+      const uint32_t* const first = reinterpret_cast<const uint32_t*>(reinterpret_cast<uintptr_t>(from) / 4 * 4);
+#pragma unroll
+      for (int i = 0; i < N; ++i) load_word(x[i], first + i);
+      x[N] = 0;
+      if (first != from) load_word(x[N], first + N);
+    } else if constexpr (WIDTH == 8) {
+#pragma unroll
+      for (int i = 0; i < N; i += 2)
+        asm volatile("ld.global.v2.b32 {%0, %1}, [%2];"
+                     : "=r"(x[i]), "=r"(x[i + 1])
+                     : "l"(static_cast<const char*>(from) + i * 4));
+    } else {
+      load_words(x, from);
+    }
+  }
+  // `odd`: load() had an odd multiple of 2.
+  __device__ __forceinline__ uint32_t word(int i, bool odd) const {
+    if constexpr (WIDTH == 2) return __funnelshift_r(x[i], x[i + 1], odd ? 16 : 0);
+    else return x[i];
+  }
+
+ private:
+  static __device__ __forceinline__ void load_word(uint32_t& to, const uint32_t* from) {
+    asm volatile("ld.global.b32 %0, [%1];" : "=r"(to) : "l"(from));
+  }
+};
+__device__ __forceinline__ bool is_odd(const void* address) { return reinterpret_cast<uintptr_t>(address) % 4 != 0; }
+
 // Loads N words of two elements each, element by element. Elements are `stride` apart; those from `count` on become zeros.
-template <typename T, int N>
-__device__ __forceinline__ void load_elements(uint32_t (&x)[N], const T* from, int64_t stride, int count) {
+template <int N, typename T>
+__device__ __forceinline__ void load_elements(uint32_t* x, const T* from, int64_t stride, int count) {
   const auto bits = [&](int e) { return uint32_t(e < count ? reinterpret_cast<const uint16_t&>(from[e * stride]) : 0); };
 #pragma unroll
   for (int i = 0; i < N; ++i) x[i] = bits(2 * i) | bits(2 * i + 1) << 16;
 }
 
-template <int I, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
+// Rows of A and B begin at multiples of WIDTH bytes: 16, 8 or 2.
+template <int I, int WIDTH, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm) void mma_skinny(
     const GemmDesc p, const VectorAccess access, const Schedule schedule) {
   using T = Operand<MATH>;
@@ -104,42 +142,47 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
       if constexpr (B_K_CONTIGUOUS) b_from[j] = b_data + min(n0 + j * 8 + g, p.n - 1) * p.b.col + q * 8;
       else b_from[0] = b_data + (n0 + g * W < p.n ? n0 + g * W : 0) + q * 8 * p.b.row;
     }
-    uint32_t a[STAGES][2][4];          // (STAGES, BLK_M, WARP_K) over the warp
-    uint32_t b[STAGES][LOADS][WORDS];  // (STAGES, BLK_N, WARP_K) over the warp
+    Words<4, A_K_CONTIGUOUS ? WIDTH : 16> a[STAGES][2];  // (STAGES, BLK_M, WARP_K) over the warp
+    Words<WORDS, WIDTH> b[STAGES][LOADS];                // (STAGES, BLK_N, WARP_K) over the warp
     const auto load = [&](int stage, int step) {
       const int64_t k0 = int64_t(step) * WARP_K;
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        if constexpr (A_K_CONTIGUOUS) load_words(a[stage][h], a_from[h] + k0);
-        else load_elements(a[stage][h], a_from[h] + k0 * p.a.col, p.a.col, 8);
+        if constexpr (A_K_CONTIGUOUS) a[stage][h].load(a_from[h] + k0);
+        else load_elements<4>(a[stage][h].x, a_from[h] + k0 * p.a.col, p.a.col, 8);
       }
       const T* row = b_from[0] + k0 * p.b.row;
 #pragma unroll
-      for (int i = 0; i < LOADS; ++i, row += p.b.row) load_words(b[stage][i], B_K_CONTIGUOUS ? b_from[i] + k0 : row);
+      for (int i = 0; i < LOADS; ++i, row += p.b.row) b[stage][i].load(B_K_CONTIGUOUS ? b_from[i] + k0 : row);
     };
     const auto load_cut = [&](int stage, int step) {
       const int64_t k0 = int64_t(step) * WARP_K;
       const int k_left = int(p.k - k0) - q * 8, n_left = int(min(int64_t(W), p.n - n0 - g * W));
 #pragma unroll
-      for (int h = 0; h < 2; ++h) load_elements(a[stage][h], a_from[h] + k0 * p.a.col, p.a.col, k_left);
+      for (int h = 0; h < 2; ++h) load_elements<4>(a[stage][h].x, a_from[h] + k0 * p.a.col, p.a.col, k_left);
 #pragma unroll
       for (int i = 0; i < LOADS; ++i) {
-        if constexpr (B_K_CONTIGUOUS) load_elements(b[stage][i], b_from[i] + k0, 1, k_left);
-        else load_elements(b[stage][i], b_from[0] + (k0 + i) * p.b.row, 1, i < k_left ? n_left : 0);
+        if constexpr (B_K_CONTIGUOUS) load_elements<WORDS>(b[stage][i].x, b_from[i] + k0, 1, k_left);
+        else load_elements<WORDS>(b[stage][i].x, b_from[0] + (k0 + i) * p.b.row, 1, i < k_left ? n_left : 0);
       }
     };
     float acc[MMAS_N][4] = {};  // (BLK_M, BLK_N) over the warp
-    const auto multiply = [&](int stage) {
+    // `by_element`: load_cut() loaded the stage.
+    const auto multiply = [&](int stage, bool by_element = false) {
+      const auto a_word = [&](int i, int word) { return a[stage][i].word(word, !by_element && is_odd(a_from[i])); };
+      const auto b_word = [&](int i, int word) {
+        return b[stage][i].word(word, !by_element && is_odd(B_K_CONTIGUOUS ? b_from[i] : b_from[0] + i * p.b.row));
+      };
 #pragma unroll
       for (int h = 0; h < 2; ++h) {  // one mma.sync takes four of a lane's eight k
-        const uint32_t fragment[4] = {a[stage][0][h * 2], a[stage][1][h * 2], a[stage][0][h * 2 + 1], a[stage][1][h * 2 + 1]};
+        const uint32_t fragment[4] = {a_word(0, h * 2), a_word(1, h * 2), a_word(0, h * 2 + 1), a_word(1, h * 2 + 1)};
 #pragma unroll
         for (int j = 0; j < MMAS_N; ++j) {
           if constexpr (B_K_CONTIGUOUS) {
-            mma_m16n8<MmaType<MATH>>(acc[j], fragment, b[stage][j][h * 2], b[stage][j][h * 2 + 1]);
+            mma_m16n8<MmaType<MATH>>(acc[j], fragment, b_word(j, h * 2), b_word(j, h * 2 + 1));
           } else {  // column j of the lane's rows h * 4 to h * 4 + 3 of B
             const auto pair = [&](int i) {
-              return __byte_perm(b[stage][h * 4 + i][j / 2], b[stage][h * 4 + i + 1][j / 2], j % 2 ? 0x7632 : 0x5410);
+              return __byte_perm(b_word(h * 4 + i, j / 2), b_word(h * 4 + i + 1, j / 2), j % 2 ? 0x7632 : 0x5410);
             };
             mma_m16n8<MmaType<MATH>>(acc[j], fragment, pair(0), pair(2));
           }
@@ -151,8 +194,8 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
     const int steps = int((p.k + WARP_K - 1) / WARP_K);
     const int first = work_tile.first * WARPS, end = min(first + work_tile.count * WARPS, steps);
     // Vectors may reach past the end of a row into the next row. No row follows the last one, so a last step that is cut off
-    // loads element by element.
-    const bool last_is_cut = p.k % WARP_K != 0 || (!B_K_CONTIGUOUS && p.n % W != 0);
+    // loads element by element. So does a last step of words that may hold an element beyond the matrix.
+    const bool last_is_cut = WIDTH == 2 || p.k % WARP_K != 0 || (!B_K_CONTIGUOUS && p.n % W != 0);
     const int whole = min(end, steps - last_is_cut);
     // A warp takes two neighbouring steps at a time, which are 128 bytes along K: 16x4096x4096 took 11.7 us on an H200, and
     // 12.2 us with single steps.
@@ -171,7 +214,7 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
     }
     if (first < end && whole < end && warp == WARPS - 1) {  // the last warp never has more steps than the others
       load_cut(0, end - 1);
-      multiply(0);
+      multiply(0, true);
     }
 
     // ---- epilogue ----
@@ -199,11 +242,18 @@ template <int I>
 Status launch_config(const Launch& call) {
   const GemmDesc& p = call.desc;
   const Schedule schedule(call, call.config.tile_k);
-  return with_math(MmaSkinnyMaths(), call.math, [&](auto math) {
-    return with_layouts(p, [&](auto a_k, auto b_k) {
-      return launch<mma_skinny<I, math, a_k, b_k>, kUsesPdl<I>>(call, p, vector_access_of(p, call.modes.k_slices), schedule);
+  const auto with_width = [&](auto width) {
+    return with_math(MmaSkinnyMaths(), call.math, [&](auto math) {
+      return with_layouts(p, [&](auto a_k, auto b_k) {
+        return launch<mma_skinny<I, width, math, a_k, b_k>, kUsesPdl<I>>(
+            call, p, vector_access_of(p, call.modes.k_slices), schedule);
+      });
     });
-  });
+  };
+  if constexpr (kMmaSkinny[I].alignment == 16) return with_width(std::integral_constant<int, 16>());
+  else if (std::min(alignment(p.a, p.m, p.k), alignment(p.b, p.k, p.n)) < 8)
+    return with_width(std::integral_constant<int, 2>());
+  else return with_width(std::integral_constant<int, 8>());
 }
 
 const Registration registered(kCode<kMmaSkinny>[TC_CONFIG], launch_config<TC_CONFIG>);

@@ -70,10 +70,12 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
   if (warp == GROUPS * 4) {  // producer warp
     const TmaOperandTile<A_K_CONTIGUOUS> a{operands.a, m0};
     const TmaOperandTile<B_K_CONTIGUOUS> b{operands.b, n0};
-    for (int t = 0; lane == 0 && t < count; ++t, at.advance()) {
+    const bool issues = elect_one();
+    for (int t = 0; t < count; ++t, at.advance()) {
       const int k0 = (first + t) * BLK_K;
       const uint32_t stage = stages + at.stage * STAGE_BYTES, barrier = full + at.stage * 8;
       mbarrier_wait(empty + at.stage * 8, at.parity ^ 1);
+      if (!issues) continue;
       mbarrier_arrive_expect(barrier, (a.lines + b.lines) * kBoxBytes);
       a.load(stage, barrier, k0);
       b.load(stage + A_BYTES, barrier, k0);

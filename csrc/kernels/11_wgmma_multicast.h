@@ -10,6 +10,9 @@ using WgmmaMulticastMaths = Maths<Math::f16, Math::bf16>;
 // An H200 holds 66 clusters of two blocks at once, and 30 of four.
 inline constexpr Cluster kMulticastClusters[] = {{1, 1}, {2, 1}, {1, 2}, {4, 1}, {1, 4}, {2, 2}};
 
+// Every warpgroup keeps a column: it has 64 or 128.
+inline constexpr int kMulticastNarrower[] = {8, 16, 24, 32, 40, 48, 56};
+
 // The epilogue brings C and D in parts of 64 columns: of up to 64 rows in 16 bits, and of up to 32 rows in fp32. A part's rows
 // divide tile_m.
 TC_HOST_DEVICE constexpr int multicast_part_rows(int tile_m, bool f32) {

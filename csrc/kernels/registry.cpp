@@ -23,7 +23,7 @@ constexpr int kAnySm = 999;
 template <auto& CONFIGS>
 KernelTraits rung(const char* name, const char* idea, Unit unit, MathSet maths, OperandAccess access,
                   SplitK split_k = SplitK::none, decltype(KernelTraits::estimate_us) estimate_us = estimate_tiles,
-                  Span<const Cluster> clusters = kSingleBlock, bool narrow_tiles = false,
+                  Span<const Cluster> clusters = kSingleBlock, Span<const int> narrower = {},
                   ResultAccess result = ResultAccess::any) {
   const bool hopper = unit == Unit::wgmma;
   return {name,
@@ -36,7 +36,7 @@ KernelTraits rung(const char* name, const char* idea, Unit unit, MathSet maths, 
           result,
           split_k,
           clusters,
-          narrow_tiles,
+          narrower,
           CONFIGS,
           kCode<CONFIGS>,
           hopper ? needs_32_bit_coordinates : no_further_demands,
@@ -73,7 +73,7 @@ Span<const KernelTraits> kernels() {
       rung<kWgmmaMulticast>(
           "wgmma_multicast", "tiles in steps of 8 rows: D^T on wgmma; the blocks of a cluster share operands by multicast",
           Unit::wgmma, WgmmaMulticastMaths::set, OperandAccess::aligned_a_along_k, SplitK::workspace, estimate_multicast,
-          kMulticastClusters, true, ResultAccess::tma),
+          kMulticastClusters, kMulticastNarrower, ResultAccess::tma),
   };
   return ladder;
 }

@@ -39,13 +39,14 @@ py::dict describe(const KernelTraits& kernel, int i) {
   return py::dict(
       "tile_m"_a = c.tile_m, "tile_n"_a = c.tile_n, "tile_k"_a = c.tile_k, "stages"_a = c.stages, "threads"_a = c.threads,
       "smem_bytes"_a = c.smem_bytes, "blocks_per_sm"_a = c.blocks_per_sm, "warp_slices"_a = c.warp_slices, "boxes"_a = c.boxes,
-      "pingpong"_a = c.pingpong, "archs"_a = archs, "compiled_for"_a = compiled_for);
+      "pingpong"_a = c.pingpong, "alignment"_a = c.alignment, "archs"_a = archs, "compiled_for"_a = compiled_for);
 }
 
 py::list list_kernels() {
   py::list result;
   for (const KernelTraits& kernel : kernels()) {
-    py::list maths, configs, clusters;
+    py::list maths, configs, clusters, narrower;
+    for (int columns : kernel.narrower) narrower.append(columns);
     for (const Cluster& x : kernel.clusters) clusters.append(py::make_tuple(x.m, x.n));
     for (Math math : kMaths)
       if (kernel.maths.has(math)) maths.append(name_of(math));
@@ -57,8 +58,8 @@ py::list list_kernels() {
     result.append(py::dict(
         "name"_a = kernel.name, "idea"_a = kernel.idea, "min_sm"_a = kernel.min_sm, "unit"_a = name_of(kernel.unit),
         "maths"_a = maths, "contiguous_operands"_a = kernel.access == OperandAccess::contiguous,
-        "split_k"_a = kernel.split_k != SplitK::none, "clusters"_a = clusters, "narrow_tiles"_a = kernel.narrow_tiles,
-        "configs"_a = configs, "compiled"_a = compiled));
+        "split_k"_a = kernel.split_k != SplitK::none, "clusters"_a = clusters, "narrower"_a = narrower, "configs"_a = configs,
+        "compiled"_a = compiled));
   }
   return result;
 }
@@ -124,7 +125,8 @@ py::list list_candidates(const std::string& problem, const py::dict& gpu, const 
   py::list result;
   const auto append = [&](const Candidate& x) {
     const bool fixed = x.from_table || scope.k_slices;
-    const bool forced = fixed && !(plan(key, device, {x.kernel, x.config, x.modes.cluster, x.modes.columns}).modes == x.modes);
+    const Scope free{x.kernel, x.config, x.modes.cluster, x.modes.columns};
+    const bool forced = fixed && plan(key, device, free).modes.k_slices != x.modes.k_slices;
     result.append(py::dict(
         "kernel"_a = x.kernel->name, "index"_a = x.index(), "config"_a = describe(*x.kernel, x.index()),
         "math"_a = name_of(x.math), "exchanged"_a = x.exchanged, "microseconds"_a = x.microseconds,

@@ -39,6 +39,7 @@ __device__ __forceinline__ void tma_store(const CUtensorMap& map, uint32_t smem,
                "r"(x), "r"(y), "r"(z)
                : "memory");
 }
+// The same for a map with a fourth dimension.
 __device__ __forceinline__ void tma_store(const CUtensorMap& map, uint32_t smem, int x, int y, int z, int w) {
   asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(&map),
                "r"(smem), "r"(x), "r"(y), "r"(z), "r"(w)

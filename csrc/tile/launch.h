@@ -51,7 +51,8 @@ struct Grid {
   int64_t blocks;
   int threads;
   int smem_bytes = 0;
-  int cluster = 1;  // blocks per cluster
+  int cluster = 1;              // blocks per cluster
+  bool may_start_early = true;  // while the previous kernel still runs
 };
 
 // USES_PDL requires that every block of the kernel calls wait_on_dependencies. Without that wait the kernel would race with the
@@ -60,7 +61,7 @@ template <auto Kernel, bool USES_PDL, typename... Args>
 Status launch_grid(const Grid& grid, const DeviceSpec& device, void* stream, const Args&... args) {
   cudaLaunchAttribute attributes[2] = {};
   int count = 0;
-  if (USES_PDL && compiled_for_hopper() && device.gpu.sm == 90) {
+  if (USES_PDL && grid.may_start_early && compiled_for_hopper() && device.gpu.sm == 90) {
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[count++].val.programmaticStreamSerializationAllowed = 1;
   }
@@ -87,7 +88,8 @@ Status launch(const Launch& call, const Args&... args) {
   const int64_t work = ceil_div(call.desc.m, config.tile_m) * ceil_div(call.desc.n, config.tile_n) * call.modes.k_slices;
   const int64_t resident = int64_t(call.device.gpu.num_sms) * config.blocks_per_sm;
   return launch_grid<Kernel, USES_PDL>(
-      {std::min(work, resident), config.threads, config.smem_bytes}, call.device, call.stream, args...);
+      {std::min(work, resident), config.threads, config.smem_bytes, 1, !needs_order(call.desc, config, call.modes)},
+      call.device, call.stream, args...);
 }
 
 // How many clusters of `blocks` blocks a GPU holds at once. The answer depends on how the GPU's SMs are grouped, so that the
@@ -127,7 +129,9 @@ Status launch_multicast(const Launch& call, int64_t work, const Args&... args) {
     if (!status.ok()) return status;
   }
   return launch_grid<Kernel, USES_PDL>(
-      {std::min(work, resident) * blocks, config.threads, config.smem_bytes, blocks}, call.device, call.stream, args...);
+      {std::min(work, resident) * blocks, config.threads, config.smem_bytes, blocks,
+       !needs_order(call.desc, config, call.modes)},
+      call.device, call.stream, args...);
 }
 
 // Launches clusters of k_slices blocks. Each block has one tile.

@@ -41,10 +41,16 @@ struct Raster {
       : tiles_m(int(ceil_div(call.desc.m, call.config.tile_m * call.modes.cluster.m))),
         tiles_n(int(ceil_div(call.desc.n, call.modes.columns * call.modes.cluster.n))),
         size(tiles_m * tiles_n),
-        group(std::max(1, std::min(most_rows, tiles_m))),
+        group(evenly(tiles_m, most_rows)),
         of_group(std::max(1, group * tiles_n)),
         rows(group),
         last_rows(tiles_m % group ? tiles_m % group : group) {}
+
+  // The size of the groups if `rows` are divided into as few as possible of at most `most`, all alike.
+  static int evenly(int rows, int most) {
+    const int groups = std::max(1, int(ceil_div(rows, std::max(1, most))));
+    return std::max(1, int(ceil_div(rows, groups)));
+  }
 
   __device__ TileIndex operator[](int tile) const {
     const int above = of_group.into(tile), within = tile - above * of_group.value;
@@ -84,12 +90,18 @@ struct Schedule {
         size(raster.size * call.modes.k_slices),
         tiles(std::max(1, raster.size)) {}
 
-  // The tiles that the GPU holds at once should span about as many rows as columns: the GPU then reads the least.
+  // The tiles that the GPU holds at once should span about as many rows as columns: the GPU then reads the least. If it holds
+  // all tiles at once, those of a GPC should: L2 merges the reads of a GPC's SMs, and a fresh grid of single blocks fills one GPC
+  // after another. 1024x1024x4096 in tiles of 128x64 takes 14.8 us with groups of 4 rows, and 16.7 with 8 (H200).
   static int rows_at_once(const Launch& call) {
-    const double at_once = double(call.device.gpu.num_sms) * call.config.blocks_per_sm / call.modes.cluster.blocks();
+    constexpr int kSmsOfGpc = 16;
+    const int blocks = call.modes.cluster.blocks();
+    const int64_t tiles = ceil_div(call.desc.m, call.config.tile_m) * ceil_div(call.desc.n, call.modes.columns);
+    const int64_t at_once = int64_t(call.device.gpu.num_sms) * call.config.blocks_per_sm;
     const double columns_per_row =
         double(call.modes.columns * call.modes.cluster.n) / (call.config.tile_m * call.modes.cluster.m);
-    return int(std::lround(std::sqrt(at_once * columns_per_row)));
+    if (blocks == 1 && tiles <= at_once) return int(std::ceil(std::sqrt(kSmsOfGpc * columns_per_row)));
+    return int(std::lround(std::sqrt(double(at_once) / blocks * columns_per_row)));
   }
 
   __device__ WorkTile operator[](int work) const {

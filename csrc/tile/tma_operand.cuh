@@ -3,6 +3,8 @@
 
 #include <cudaTypedefs.h>
 
+#include <optional>
+
 #include "../gemm/kernel.h"
 #include "../ptx/tma.cuh"
 #include "dispatch.h"
@@ -17,10 +19,11 @@ struct Layers {
 };
 
 // Describes boxes of (box_rows, 128 bytes) of `layers` matrices. Each is (rows, cols) with contiguous rows, `leading` elements
-// apart. If there are `tiles`, each of them is such a set of layers, and the map has a fourth coordinate. TMA writes boxes to shared memory with the 128-byte swizzle, and with zeros beyond the matrix.
-// `fp32` is the tensor map's type for fp32 elements: TFLOAT32 makes TMA round them to TF32.
+// apart. If there are `tiles`, each of them is such a set of layers, and the map has a fourth coordinate. TMA writes boxes to
+// shared memory with the 128-byte swizzle, and with zeros beyond the matrix. `fp32` is the tensor map's type for fp32 elements:
+// TFLOAT32 makes TMA round them to TF32.
 inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t rows, int64_t cols, int64_t leading,
-                              int box_rows, Layers layers = {}, Layers tiles = {0},
+                              int box_rows, Layers layers = {}, std::optional<Layers> tiles = {},
                               CUtensorMapDataType fp32 = CU_TENSOR_MAP_DATA_TYPE_FLOAT32) {
   static PFN_cuTensorMapEncodeTiled_v12000 encode = [] {
     void* function = nullptr;
@@ -31,11 +34,11 @@ inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t
   }();
   if (!encode) return status_of(cudaErrorNotSupported, "cudaGetDriverEntryPointByVersion(cuTensorMapEncodeTiled)");
   const cuuint64_t size = size_of(dtype), least = (cols * size + 15) / 16 * 16;  // an unused stride must be valid too
-  const auto stride = [&](int64_t count, int64_t elements) { return count > 1 ? elements * size : least; };
-  const cuuint64_t dims[4] = {cuuint64_t(cols), cuuint64_t(rows), cuuint64_t(layers.count), cuuint64_t(tiles.count)};
-  const cuuint64_t strides[3] = {stride(rows, leading), stride(layers.count, layers.stride), stride(tiles.count, tiles.stride)};
+  const Layers tile = tiles.value_or(Layers());
+  const auto stride = [&](const Layers& x) { return x.count > 1 ? x.stride * size : least; };
+  const cuuint64_t dims[4] = {cuuint64_t(cols), cuuint64_t(rows), cuuint64_t(layers.count), cuuint64_t(tile.count)};
+  const cuuint64_t strides[3] = {stride({rows, leading}), stride(layers), stride(tile)};
   const cuuint32_t box[4] = {cuuint32_t(kBoxBytes / size), cuuint32_t(box_rows), 1, 1}, steps[4] = {1, 1, 1, 1};
-  const cuuint32_t rank = tiles.count > 0 ? 4 : 3;
   const auto type_of = [&] {
     switch (dtype) {
       case DType::f16: return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
@@ -45,8 +48,8 @@ inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t
     __builtin_unreachable();
   };
   const CUresult result =
-      encode(&map, type_of(), rank, data, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+      encode(&map, type_of(), tiles ? 4 : 3, data, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+             CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return status_of(result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue, "cuTensorMapEncodeTiled");
 }
 
@@ -55,8 +58,8 @@ inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t
 // doubles the error.
 inline Status make_box_map(CUtensorMap& map, const MatrixView& x, int64_t outer, int64_t k, bool k_contiguous, int tile_outer) {
   constexpr CUtensorMapDataType tf32 = CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
-  return k_contiguous ? make_tensor_map(map, x.data, x.dtype, outer, k, x.row, tile_outer, {}, {0}, tf32)
-                      : make_tensor_map(map, x.data, x.dtype, k, outer, x.col, 64, {}, {0}, tf32);
+  return k_contiguous ? make_tensor_map(map, x.data, x.dtype, outer, k, x.row, tile_outer, {}, {}, tf32)
+                      : make_tensor_map(map, x.data, x.dtype, k, outer, x.col, 64, {}, {}, tf32);
 }
 
 // How many of a tile's rows TMA loads: the `left` rows that lie in the matrix, rounded up to a multiple of `unit`. Rows beyond
@@ -113,21 +116,21 @@ template <bool K_CONTIGUOUS>
 struct TmaOperandTile {
   const TmaDescriptors& map;
   const int outer;  // the tile's first row of A or column of B
-  // 128-byte rows that TMA loads per K tile.
-  const int lines = rows_inside(map.tile_outer, map.outer - outer, K_CONTIGUOUS ? 8 : 64);
+  // 128-byte rows that TMA loads per K tile: none if the tile lies outside the matrix.
+  const int lines = max(0, rows_inside(map.tile_outer, map.outer - outer, K_CONTIGUOUS ? 8 : 64));
+  const CUtensorMap& box = K_CONTIGUOUS && outer > 0 && lines < map.tile_outer ? map.last : map.tile;
 
   __device__ __forceinline__ void load(uint32_t smem, uint32_t barrier, int k0) const {
-    if (K_CONTIGUOUS) tma_load(smem, outer > 0 && lines < map.tile_outer ? map.last : map.tile, barrier, k0, outer);
+    if (K_CONTIGUOUS) tma_load(smem, box, barrier, k0, outer);
     else
-      for (int i = 0; i < lines; i += 64) tma_load(smem + i * kBoxBytes, map.tile, barrier, outer + i, k0);
+      for (int i = 0; i < lines; i += 64) tma_load(smem + i * kBoxBytes, box, barrier, outer + i, k0);
   }
 
   // Loads the tile for several blocks of the cluster, see tma_load_multicast.
   __device__ __forceinline__ void load_multicast(uint32_t smem, uint32_t barrier, int k0, uint16_t blocks) const {
-    if (K_CONTIGUOUS)
-      tma_load_multicast(smem, outer > 0 && lines < map.tile_outer ? map.last : map.tile, barrier, k0, outer, blocks);
+    if (K_CONTIGUOUS) tma_load_multicast(smem, box, barrier, k0, outer, blocks);
     else
-      for (int i = 0; i < lines; i += 64) tma_load_multicast(smem + i * kBoxBytes, map.tile, barrier, outer + i, k0, blocks);
+      for (int i = 0; i < lines; i += 64) tma_load_multicast(smem + i * kBoxBytes, box, barrier, outer + i, k0, blocks);
   }
 };
 

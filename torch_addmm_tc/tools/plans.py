@@ -28,7 +28,7 @@ _loaded = None  # the path whose plans the process runs
 def candidate_set() -> str:
     """Return a digest of the kernels and configurations that names stand for."""
     facts = [
-        [kernel[x] for x in ("name", "maths", "split_k", "clusters", "narrow_tiles")]
+        [kernel[x] for x in ("name", "maths", "split_k", "clusters", "narrower")]
         + [{k: v for k, v in config.items() if k != "compiled_for"} for config in kernel["configs"]]
         for kernel in _C.kernels()
     ]
