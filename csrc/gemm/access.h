@@ -31,8 +31,8 @@ int alignment(const X& x, int64_t rows, int64_t cols) {
 }
 
 // Whether operand x, (outer, K), must be repacked before an aligned kernel can read it. Aligned kernels read vectors along a
-// contiguous direction, whose rows begin at multiples of `bytes`. Tensor cores need fp32 operands with K contiguous, because ldmatrix transposes only 16-bit
-// elements. `along_k`: the kernel takes no operand without K contiguous.
+// contiguous direction, whose rows begin at multiples of `bytes`. Tensor cores need fp32 operands with K contiguous, because
+// ldmatrix transposes only 16-bit elements. `along_k`: the kernel takes no operand without K contiguous.
 template <typename X>
 bool needs_repack(const X& x, int64_t outer, int64_t k, bool along_k = false, int bytes = 16) {
   const Order order = order_of(x);

@@ -42,8 +42,8 @@ constexpr double kEmptyRows = 0.76;     // of wgmma_cluster's epilogue, the shar
 constexpr double kClusterWave = 3;      // of a further wave of wgmma_cluster: 0.4 were measured at few rows, and tens at many
 
 // wgmma_multicast, from its tile's size alone. Fitted to 4,235 times of 34 tiles in 6 clusters at the same problems (root mean
-// square of the differences: 10 %; half of them are below 6 %). Most tiles wait for shared memory, which TMA writes and wgmma reads
-// through the same port: every wgmma reads both operands anew.
+// square of the differences: 10 %; half of them are below 6 %). Most tiles wait for shared memory, which TMA writes and wgmma
+// reads through the same port: every wgmma reads both operands anew.
 constexpr double kWgmmaOfPeak = 0.77;         // share of the data sheet's peak that wgmma reaches
 constexpr double kShared = 250e3;             // bytes per microsecond through an SM's shared memory
 constexpr double kTransposedReads = 1.95;     // of wgmma's M operand, if it is not contiguous along K

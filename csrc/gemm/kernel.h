@@ -46,7 +46,7 @@ struct Config {
   int blocks_per_sm;      // for __launch_bounds__
   float tflops;           // with 16-bit operands while only the product runs, fitted to measured times; 0: not used
   float epilogue_us = 0;  // what no product hides of a tile's epilogue; 0: cost_model.cpp derives it from the tile's size
-  int warp_slices = 1;    // mma_swizzle: groups of warps that multiply different k-steps of each K tile (sliced K)
+  int warp_slices = 1;    // mma_swizzle, mma_guarded: groups of warps that multiply different k-steps of each K tile (sliced K)
   int boxes = 0;          // wgmma_tma, wgmma_multicast: boxes of C and D in shared memory, per warpgroup that multiplies
   bool pingpong = false;  // wgmma_tma: two warpgroups take whole tiles in turn instead of sharing each tile
   ArchSet archs = kEverywhere;

@@ -34,8 +34,8 @@ constexpr bool kUsesPdl = uses_pdl(kMmaSkinny[I]);
 // Loads N consecutive 32-bit words from an address that is aligned to all of them. They are read once, so L1 does not keep them.
 // A load of 16 bytes lies along K, and L2 then fetches 128 bytes at once: 1x4096x4096 took 11.2 us on an H200 with L2::128B, and
 // 11.9 us without. A load of 8 bytes lies along N, and another block reads the rest of the 128 bytes: L2::128B made that case
-// slower, 12.8 us instead of 11.7 (bench/results/h200-tried.md). The loads are not .nc: .nc requires memory that nothing writes while the kernel runs, and this
-// kernel may start before the kernel that wrote its operands has ended.
+// slower, 12.8 us instead of 11.7 (bench/results/h200-tried.md). The loads are not .nc: .nc requires memory that nothing writes
+// while the kernel runs, and this kernel may start before the kernel that wrote its operands has ended.
 template <int N>
 __device__ __forceinline__ void load_words(uint32_t (&x)[N], const void* from) {
   static_assert(N == 2 || N == 4);
@@ -46,8 +46,9 @@ __device__ __forceinline__ void load_words(uint32_t (&x)[N], const void* from) {
   else asm volatile("ld.global.L1::no_allocate.v2.b32 {%0, %1}, [%2];" : "=r"(x[0]), "=r"(x[1]) : "l"(from));
 }
 
-// N consecutive words at an address that is a multiple of WIDTH bytes: 16, 8 or 2. load() reads the words, or those that the
-// words lie in, and word() is for later: both can be under way at once. Narrow loads meet in L1.
+// N consecutive words at an address that is a multiple of WIDTH bytes: 16, 8 or 2. load() reads the words, or the aligned words
+// that they lie in. word() shifts them into place, so that many loads can be under way before the first word(). Narrow loads stay
+// in L1, where the next ones find the rest of their sectors.
 template <int N, int WIDTH>
 struct Words {
   uint32_t x[N + (WIDTH == 2)];
@@ -69,7 +70,7 @@ struct Words {
       load_words(x, from);
     }
   }
-  // `odd`: load() had an odd multiple of 2.
+  // `odd`: the address was an odd multiple of 2.
   __device__ __forceinline__ uint32_t word(int i, bool odd) const {
     if constexpr (WIDTH == 2) return __funnelshift_r(x[i], x[i + 1], odd ? 16 : 0);
     else return x[i];

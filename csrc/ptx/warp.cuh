@@ -12,8 +12,8 @@ __device__ __forceinline__ T warp_uniform(T x) {
   return __shfl_sync(0xffffffff, x, 0);
 }
 
-// True in one lane of the warp, whose lanes all call it. The compiler knows that no two lanes are true: around each TMA copy under
-// another condition it builds a loop over the lanes.
+// True in one lane of the warp, whose lanes all call it. The compiler knows that it is one: around a TMA copy under another
+// condition it builds a loop over the lanes.
 __device__ __forceinline__ bool elect_one() {
   uint32_t elected;
   asm volatile("{\n .reg .pred p;\n elect.sync _|p, 0xffffffff;\n selp.u32 %0, 1, 0, p;\n}" : "=r"(elected));
