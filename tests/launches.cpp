@@ -17,7 +17,8 @@ namespace {
 
 struct Recorded {
   std::vector<cudaLaunchConfig_t> launches;
-  int clusters = 0;  // of the last launch, in blocks
+  std::vector<bool> early;  // whether each launch may start before the previous kernel has ended
+  int clusters = 0;         // of the last launch, in blocks
   int maps = 0;
 } recorded;
 
@@ -69,9 +70,13 @@ cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return c
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void*, void**) {
   recorded.launches.push_back(*config);
+  recorded.early.push_back(false);
   recorded.clusters = 1;
-  for (unsigned i = 0; i < config->numAttrs; ++i)
-    if (config->attrs[i].id == cudaLaunchAttributeClusterDimension) recorded.clusters = int(config->attrs[i].val.clusterDim.x);
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    const cudaLaunchAttribute& x = config->attrs[i];
+    if (x.id == cudaLaunchAttributeClusterDimension) recorded.clusters = int(x.val.clusterDim.x);
+    if (x.id == cudaLaunchAttributeProgrammaticStreamSerialization) recorded.early.back() = true;
+  }
   return cudaSuccess;
 }
 cudaError_t cudaOccupancyMaxActiveClusters(int* count, const void*, const cudaLaunchConfig_t* config) {
@@ -142,7 +147,10 @@ void check(const GemmDesc& p, const PlanKey& key, const Candidate& x, const Devi
   const cudaLaunchConfig_t& product = recorded.launches[before];
   expect(int(product.blockDim.x) == x.config->threads, "another number of threads than the configuration says");
   expect(int(product.dynamicSmemBytes) == x.config->smem_bytes, "other shared memory than the configuration says");
+  const PlanKey as_run = x.exchanged ? exchange_operands(key) : key;
   const bool cluster = x.kernel->split_k == SplitK::cluster;
+  if (!cluster && needs_order(as_run, *x.config, x.modes))
+    expect(!recorded.early[before], "an early start where blocks need order");
   expect(cluster || int(product.gridDim.x) <= device.gpu.num_sms * x.config->blocks_per_sm, "more blocks than the GPU holds");
   if (cluster && !after)
     expect(recorded.clusters == x.modes.k_slices && product.gridDim.x % x.modes.k_slices == 0, "clusters are not K slices");

@@ -120,7 +120,8 @@ double dram_us(const PlanKey& p, int d_layers, const DeviceSpec& device) {
 
 double launch_us(const KernelTraits& kernel, const Config& config, const PlanKey& p, const Modes& modes) {
   if (!repacks(kernel.access) || !uses_pdl(config)) return kLaunch;
-  return kLaunch - kOverlap + (needs_order(p, config, modes) ? kFreshGrid : 0);
+  const bool in_order = kernel.split_k != SplitK::cluster && needs_order(p, config, modes);
+  return kLaunch - kOverlap + (in_order ? kFreshGrid : 0);
 }
 
 // A kernel's time, launch included. Arithmetic and memory overlap but for a share of the shorter.
