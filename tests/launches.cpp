@@ -17,8 +17,8 @@ namespace {
 
 struct Recorded {
   std::vector<cudaLaunchConfig_t> launches;
-  std::vector<bool> early;  // whether each launch may start before the previous kernel has ended
-  int clusters = 0;         // of the last launch, in blocks
+  std::vector<bool> pdl;  // whether each launch uses programmatic dependent launch
+  int clusters = 0;       // of the last launch, in blocks
   int maps = 0;
 } recorded;
 
@@ -70,12 +70,12 @@ cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return c
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void*, void**) {
   recorded.launches.push_back(*config);
-  recorded.early.push_back(false);
+  recorded.pdl.push_back(false);
   recorded.clusters = 1;
   for (unsigned i = 0; i < config->numAttrs; ++i) {
     const cudaLaunchAttribute& x = config->attrs[i];
     if (x.id == cudaLaunchAttributeClusterDimension) recorded.clusters = int(x.val.clusterDim.x);
-    if (x.id == cudaLaunchAttributeProgrammaticStreamSerialization) recorded.early.back() = true;
+    if (x.id == cudaLaunchAttributeProgrammaticStreamSerialization) recorded.pdl.back() = true;
   }
   return cudaSuccess;
 }
@@ -149,8 +149,7 @@ void check(const GemmDesc& p, const PlanKey& key, const Candidate& x, const Devi
   expect(int(product.dynamicSmemBytes) == x.config->smem_bytes, "other shared memory than the configuration says");
   const PlanKey as_run = x.exchanged ? exchange_operands(key) : key;
   const bool cluster = x.kernel->split_k == SplitK::cluster;
-  if (!cluster && needs_order(as_run, *x.config, x.modes))
-    expect(!recorded.early[before], "an early start where blocks need order");
+  if (!cluster && needs_order(as_run, *x.config, x.modes)) expect(!recorded.pdl[before], "PDL, although the blocks need order");
   expect(cluster || int(product.gridDim.x) <= device.gpu.num_sms * x.config->blocks_per_sm, "more blocks than the GPU holds");
   if (cluster && !after)
     expect(recorded.clusters == x.modes.k_slices && product.gridDim.x % x.modes.k_slices == 0, "clusters are not K slices");

@@ -77,11 +77,12 @@ constexpr bool operator==(const Modes& x, const Modes& y) {
   return x.k_slices == y.k_slices && x.cluster == y.cluster && x.columns == y.columns;
 }
 
-// Whether the order of the blocks on the GPU is worth more than an early start. A fresh grid of single blocks fills one GPC after
-// another, and L2 merges the reads of a GPC's SMs. A grid that starts early (ptx/pdl.cuh) has its blocks wherever SMs fall free.
-// That costs more than the 0.5 us of the early start if blocks share both operands, read more than 32 K tiles, and have tiles
-// whose loads take as long as their products. On an H200 128x8192x7168 in tiles of 64x128 takes 39.0 us after an early start, and
-// 33.5 in order. Clusters are spread over the GPCs in any case. P is a GemmDesc or a PlanKey.
+// Whether a grid must launch without programmatic dependent launch (PDL), so that its blocks lie in order on the GPU. Without PDL a
+// grid of single blocks fills one GPC after another, and L2 merges the reads of a GPC's SMs. With PDL a block starts on any SM that
+// falls free, and L2 merges fewer reads. PDL saves 0.5 us. L2 costs more than that if tiles lie side by side in both directions, a
+// block reads more than 32 K tiles, and a tile's loads take as long as its products: on an H200 128x8192x7168 in tiles of 64x128
+// takes 39.0 us with PDL and 33.5 without (bench/results/h200-tried.md, "The order of blocks on the GPU"). The GPU spreads clusters
+// over its GPCs with and without PDL. P is a GemmDesc or a PlanKey.
 template <typename P>
 bool needs_order(const P& p, const Config& config, const Modes& modes) {
   const int64_t k_tiles = p.k * size_of(p.a.dtype) / (config.tile_k * 2 * modes.k_slices);

@@ -11,8 +11,8 @@
 //
 // Measured gain (H200, at 5efceaa): 1x4096x4096 in 12.4 us, mma_swizzle 13.8; 1x2304x768 in 3.7 us, mma_swizzle 6.4. Later runs
 // took 11.6 us for 1x4096x4096 once L2 was asked early, and 10.8 us with a weight-major B once L2 fetched 128 bytes at once
-// (bench/results/h200-tried.md). With rows that begin anywhere 500x128x300 takes 3.0 us, and 6.4 in the next best kernel,
-// mma_guarded; 2x3903x291 2.8 and 8.7; 5x6218x510 7.0 and 11.2 (wgmma_tma after two repacks).
+// (bench/results/h200-tried.md). Rows that begin anywhere, beside the next best kernel: 500x128x300 takes 3.0 us, and
+// 6.4 in mma_guarded; 2x3903x291 takes 2.8, and 8.7 in mma_guarded; 5x6218x510 takes 7.0, and 11.2 in wgmma_tma with two repacks.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o mma_skinny.cubin csrc/kernels/08_mma_skinny.cu
 // Run:   python -m bench.sweep --kernel mma_skinny --only 1,4096,4096
@@ -46,9 +46,9 @@ __device__ __forceinline__ void load_words(uint32_t (&x)[N], const void* from) {
   else asm volatile("ld.global.L1::no_allocate.v2.b32 {%0, %1}, [%2];" : "=r"(x[0]), "=r"(x[1]) : "l"(from));
 }
 
-// N consecutive words at an address that is a multiple of WIDTH bytes: 16, 8 or 2. load() reads the words, or the aligned words
-// that they lie in. word() shifts them into place, so that many loads can be under way before the first word(). Narrow loads stay
-// in L1, where the next ones find the rest of their sectors.
+// N consecutive words of two elements at an address that is a multiple of WIDTH bytes: 16, 8 or 2. load() reads the words, or the
+// aligned words that they lie in. word() shifts them into place, so that many loads can be under way before the first word().
+// Narrow loads stay in L1, where the next ones find the rest of their sectors.
 template <int N, int WIDTH>
 struct Words {
   uint32_t x[N + (WIDTH == 2)];
@@ -70,7 +70,14 @@ struct Words {
       load_words(x, from);
     }
   }
-  // `odd`: the address was an odd multiple of 2.
+  // Loads the words element by element. Elements are `stride` apart; those from `count` on become zeros.
+  template <typename T>
+  __device__ __forceinline__ void load_elements(const T* from, int64_t stride, int count) {
+    const auto bits = [&](int e) { return uint32_t(e < count ? reinterpret_cast<const uint16_t&>(from[e * stride]) : 0); };
+#pragma unroll
+    for (int i = 0; i < N; ++i) x[i] = bits(2 * i) | bits(2 * i + 1) << 16;
+  }
+  // `odd`: load()'s address was an odd multiple of 2.
   __device__ __forceinline__ uint32_t word(int i, bool odd) const {
     if constexpr (WIDTH == 2) return __funnelshift_r(x[i], x[i + 1], odd ? 16 : 0);
     else return x[i];
@@ -82,14 +89,6 @@ struct Words {
   }
 };
 __device__ __forceinline__ bool is_odd(const void* address) { return reinterpret_cast<uintptr_t>(address) % 4 != 0; }
-
-// Loads N words of two elements each, element by element. Elements are `stride` apart; those from `count` on become zeros.
-template <int N, typename T>
-__device__ __forceinline__ void load_elements(uint32_t* x, const T* from, int64_t stride, int count) {
-  const auto bits = [&](int e) { return uint32_t(e < count ? reinterpret_cast<const uint16_t&>(from[e * stride]) : 0); };
-#pragma unroll
-  for (int i = 0; i < N; ++i) x[i] = bits(2 * i) | bits(2 * i + 1) << 16;
-}
 
 // Rows of A and B begin at multiples of WIDTH bytes: 16, 8 or 2.
 template <int I, int WIDTH, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
@@ -150,7 +149,7 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         if constexpr (A_K_CONTIGUOUS) a[stage][h].load(a_from[h] + k0);
-        else load_elements<4>(a[stage][h].x, a_from[h] + k0 * p.a.col, p.a.col, 8);
+        else a[stage][h].load_elements(a_from[h] + k0 * p.a.col, p.a.col, 8);
       }
       const T* row = b_from[0] + k0 * p.b.row;
 #pragma unroll
@@ -160,11 +159,11 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
       const int64_t k0 = int64_t(step) * WARP_K;
       const int k_left = int(p.k - k0) - q * 8, n_left = int(min(int64_t(W), p.n - n0 - g * W));
 #pragma unroll
-      for (int h = 0; h < 2; ++h) load_elements<4>(a[stage][h].x, a_from[h] + k0 * p.a.col, p.a.col, k_left);
+      for (int h = 0; h < 2; ++h) a[stage][h].load_elements(a_from[h] + k0 * p.a.col, p.a.col, k_left);
 #pragma unroll
       for (int i = 0; i < LOADS; ++i) {
-        if constexpr (B_K_CONTIGUOUS) load_elements<WORDS>(b[stage][i].x, b_from[i] + k0, 1, k_left);
-        else load_elements<WORDS>(b[stage][i].x, b_from[0] + (k0 + i) * p.b.row, 1, i < k_left ? n_left : 0);
+        if constexpr (B_K_CONTIGUOUS) b[stage][i].load_elements(b_from[i] + k0, 1, k_left);
+        else b[stage][i].load_elements(b_from[0] + (k0 + i) * p.b.row, 1, i < k_left ? n_left : 0);
       }
     };
     float acc[MMAS_N][4] = {};  // (BLK_M, BLK_N) over the warp

@@ -12,7 +12,8 @@
 // before the previous kernel has ended. The others run several blocks per SM, which hide each other's latency.
 //
 // Measured gain (H200): 2000x300x100 takes 8.3 us, mma_swizzle and its repacks 19.3; 4096x3x40 row-major 4.0, mma_skinny 7.4. It
-// was the fastest at 30 of 986 drawn problems. 128 of K take 16 warps about 0.7 us; four warps took 1.8.
+// was the fastest at 30 of 986 drawn problems. By the fit of the cost model 128 of K take 16 warps 1.1 us. With four
+// warps, 64 of K took 0.9 us.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o mma_guarded.cubin csrc/kernels/10_mma_guarded.cu
 // Run:   python -m bench.sweep --kernel mma_guarded
@@ -42,8 +43,8 @@ __global__ __launch_bounds__(kMmaGuarded[I].threads, kMmaGuarded[I].blocks_per_s
   using T = Operand<MATH>;
   constexpr int BLK_M = kMmaGuarded[I].tile_m, BLK_N = kMmaGuarded[I].tile_n, BLK_K = kMmaGuarded[I].tile_k;
   constexpr int STAGES = kMmaGuarded[I].stages, THREADS = kMmaGuarded[I].threads;
-  constexpr int SLICES = kMmaGuarded[I].warp_slices, STEPS = BLK_K / 16 / SLICES;  // groups of warps; k-steps of a group
-  constexpr int WARPS = THREADS / 32 / SLICES, WARPS_N = BLK_N == 32 && BLK_M > 32 ? 1 : 2, WARPS_M = WARPS / WARPS_N;
+  constexpr int WARP_SLICES = kMmaGuarded[I].warp_slices, STEPS = BLK_K / 16 / WARP_SLICES;  // STEPS: k-steps of a slice
+  constexpr int WARPS = THREADS / 32 / WARP_SLICES, WARPS_N = BLK_N == 32 && BLK_M > 32 ? 1 : 2, WARPS_M = WARPS / WARPS_N;
   constexpr int WARP_M = BLK_M / WARPS_M, WARP_N = BLK_N / WARPS_N, MMAS_M = WARP_M / 16, MMAS_N = WARP_N / 8;
   constexpr int A_BYTES = ATile<I>::BYTES, STAGE_BYTES = A_BYTES + BTile<I>::BYTES;
   static_assert(MMAS_M > 0 && MMAS_N % 2 == 0);
@@ -107,8 +108,8 @@ __global__ __launch_bounds__(kMmaGuarded[I].threads, kMmaGuarded[I].blocks_per_s
       const int lane = opaque_lane();
       const uint32_t a_lane = a_lane_offset<A, A_K>(warp_m(), lane), b_lane = b_lane_offset<B, B_K>(warp_n(), lane);
 #pragma unroll
-      for (int i_step = 0; i_step < STEPS; ++i_step) {
-        const int step = slice() * STEPS + i_step;
+      for (int s = 0; s < STEPS; ++s) {
+        const int step = slice() * STEPS + s;
         uint32_t a[MMAS_M][4], b[MMAS_N / 2][4];  // (WARP_M, 16) and (WARP_N, 16) over the warp
 #pragma unroll
         for (int i = 0; i < MMAS_M; ++i) load_fragment<MATH, A_K>(a[i], A::address(stage, a_lane, i, step));
@@ -154,10 +155,11 @@ __global__ __launch_bounds__(kMmaGuarded[I].threads, kMmaGuarded[I].blocks_per_s
     // ---- epilogue ----
     cp_async_wait<0>();
     __syncthreads();
-    if constexpr (SLICES > 1) {  // the first slice adds the sums of the others
+    if constexpr (WARP_SLICES > 1) {  // the first slice adds the sums of the others
       constexpr int SUMS = MMAS_M * MMAS_N;
-      float4* const handed = reinterpret_cast<float4*>(smem) + threadIdx.x % (WARPS * 32);  // (SLICES - 1, SUMS, WARPS * 32)
-      static_assert((SLICES - 1) * SUMS * WARPS * 32 * 16 <= kMmaGuarded[I].smem_bytes);
+      float4* const handed =
+          reinterpret_cast<float4*>(smem) + threadIdx.x % (WARPS * 32);  // (WARP_SLICES - 1, SUMS, WARPS * 32)
+      static_assert((WARP_SLICES - 1) * SUMS * WARPS * 32 * 16 <= kMmaGuarded[I].smem_bytes);
       const auto each = [&](int from, auto&& act) {
 #pragma unroll
         for (int x = 0; x < SUMS; ++x) act(acc[x / MMAS_N][x % MMAS_N], handed[((from - 1) * SUMS + x) * WARPS * 32]);
@@ -165,7 +167,7 @@ __global__ __launch_bounds__(kMmaGuarded[I].threads, kMmaGuarded[I].blocks_per_s
       if (slice() > 0)
         each(slice(), [](const float (&sum)[4], float4& to) { to = make_float4(sum[0], sum[1], sum[2], sum[3]); });
       __syncthreads();
-      for (int from = 1; slice() == 0 && from < SLICES; ++from)
+      for (int from = 1; slice() == 0 && from < WARP_SLICES; ++from)
         each(from, [](float (&sum)[4], const float4& x) { sum[0] += x.x, sum[1] += x.y, sum[2] += x.z, sum[3] += x.w; });
       __syncthreads();
     }

@@ -51,8 +51,8 @@ struct Grid {
   int64_t blocks;
   int threads;
   int smem_bytes = 0;
-  int cluster = 1;              // blocks per cluster
-  bool may_start_early = true;  // while the previous kernel still runs
+  int cluster = 1;  // blocks per cluster
+  bool pdl = true;  // if the kernel uses PDL
 };
 
 // USES_PDL requires that every block of the kernel calls wait_on_dependencies. Without that wait the kernel would race with the
@@ -61,7 +61,7 @@ template <auto Kernel, bool USES_PDL, typename... Args>
 Status launch_grid(const Grid& grid, const DeviceSpec& device, void* stream, const Args&... args) {
   cudaLaunchAttribute attributes[2] = {};
   int count = 0;
-  if (USES_PDL && grid.may_start_early && compiled_for_hopper() && device.gpu.sm == 90) {
+  if (USES_PDL && grid.pdl && compiled_for_hopper() && device.gpu.sm == 90) {
     attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[count++].val.programmaticStreamSerializationAllowed = 1;
   }

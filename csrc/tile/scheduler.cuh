@@ -46,7 +46,7 @@ struct Raster {
         rows(group),
         last_rows(tiles_m % group ? tiles_m % group : group) {}
 
-  // The size of the groups if `rows` are divided into as few as possible of at most `most`, all alike.
+  // Rows of a group, if `rows` rows form the fewest groups of at most `most` rows, and groups are as equal as possible.
   static int evenly(int rows, int most) {
     const int groups = std::max(1, int(ceil_div(rows, std::max(1, most))));
     return std::max(1, int(ceil_div(rows, groups)));
@@ -90,9 +90,9 @@ struct Schedule {
         size(raster.size * call.modes.k_slices),
         tiles(std::max(1, raster.size)) {}
 
-  // The tiles that the GPU holds at once should span about as many rows as columns: the GPU then reads the least. If it holds
-  // all tiles at once, those of a GPC should: L2 merges the reads of a GPC's SMs, and a fresh grid of single blocks fills one GPC
-  // after another. 1024x1024x4096 in tiles of 128x64 takes 14.8 us with groups of 4 rows, and 16.7 with 8 (H200).
+  // The tiles that the GPU holds at once should span about as many rows as columns: the GPU then reads the least. If the GPU holds
+  // all tiles at once, the tiles of a GPC should span as many rows as columns, because L2 merges the reads of a GPC's SMs
+  // (needs_order). 1024x1024x4096 in tiles of 128x64 takes 14.8 us with groups of 4 rows, and 16.7 with 8 (H200).
   static int rows_at_once(const Launch& call) {
     constexpr int kSmsOfGpc = 16;
     const int blocks = call.modes.cluster.blocks();
