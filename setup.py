@@ -37,15 +37,15 @@ AMPERE, HOPPER, BOTH = ("ampere",), ("hopper",), ("ampere", "hopper")
 # For each rung, the families that each of its configurations is compiled for; the longest compilations come first.
 CONFIGURATIONS = {
     "06_mma_swizzle": [HOPPER, *5 * [AMPERE], BOTH],
-    "07_wgmma_tma": 8 * [HOPPER],
-    "11_wgmma_multicast": 34 * [HOPPER],
+    "07_wgmma_tma": 14 * [HOPPER],
+    "11_wgmma_multicast": 40 * [HOPPER],
     "09_wgmma_cluster": 2 * [HOPPER],
     "10_mma_guarded": [HOPPER, *5 * [BOTH]],
     "05_wmma_kstage": [AMPERE, BOTH],
     "03_wmma_block": [AMPERE, BOTH],
     "04_wmma_double_buffer": [BOTH],
     "02_wmma_naive": [BOTH],
-    "08_mma_skinny": 3 * [BOTH],
+    "08_mma_skinny": 4 * [BOTH],
     "01_simt": [BOTH],
 }
 HELPERS = ["00_workspace"]  # kernels without configurations

@@ -20,7 +20,7 @@ os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"  # torch reads the variable a
 import torch  # noqa: E402
 
 import torch_addmm_tc as tc  # noqa: E402
-from torch_addmm_tc.testing import Case, kernel_grid, matrix, runnable_configs  # noqa: E402
+from torch_addmm_tc.testing import Case, kernel_grid, matrix, multiplies, runnable_configs  # noqa: E402
 
 F32, BF16 = torch.float32, torch.bfloat16
 
@@ -79,10 +79,9 @@ def inputs_and_reference(case: Case, seed: int):
     return args, case.reference(args)
 
 
-def can_run(kernel: dict, case: Case) -> bool:
-    """Return whether a kernel, an entry of torch_addmm_tc.kernels(), supports the case's math and operand layouts."""
-    math = "tf32" if case.tf32 else str(case.dtype).removeprefix("torch.")
-    return math in kernel["maths"] and not (kernel["contiguous_operands"] and "strided" in (case.a, case.b))
+def can_run(kernel: dict, name: str, case: Case) -> bool:
+    """Return whether configuration `name` of a kernel, an entry of torch_addmm_tc.kernels(), supports the case."""
+    return multiplies(kernel, name, case) and not (kernel["contiguous_operands"] and "strided" in (case.a, case.b))
 
 
 def main() -> int:
@@ -101,11 +100,12 @@ def main() -> int:
         if options.kernel not in (None, kernel["name"]):
             continue
         chosen = [Check(case) for case in kernel_grid(kernel)] if options.grid else CHECKS
-        for case, d in [x for x in chosen if can_run(kernel, x.case)][part::parts]:
+        names = runnable_configs()[kernel["name"]]
+        for case, d in [x for x in chosen if any(can_run(kernel, name, x.case) for name in names)][part::parts]:
             args, expected = inputs_and_reference(case, options.seed)
             on_gpu = [on_device(x) for x in args]
             empty = matrix(d, case.m, case.n, case.out_dtype or case.dtype, "cpu").fill_(math.nan)
-            for name in runnable_configs()[kernel["name"]]:
+            for name in (x for x in names if can_run(kernel, x, case)):
                 out = case.run(name, on_gpu, on_device(empty))
                 error = expected.error(out.cpu())
                 count += 1

@@ -61,7 +61,7 @@ else:
         "05_wmma_kstage": ["LDGSTS", r"HMMA\.(16816\.F32|1684\.F32\.TF32)"],
         "06_mma_swizzle": ["LDGSTS", "LDSM", r"HMMA\.(16816\.F32|1688\.F32\.TF32)"],
         "07_wgmma_tma": ["HGMMA", "UTMALDG", "UTMASTG"],
-        "08_mma_skinny": [r"LDG[\w.]*", r"HMMA\.16816\.F32"],
+        "08_mma_skinny": [r"LDG[\w.]*", r"HMMA\.(16816\.F32|1688\.F32\.TF32)"],
         "11_wgmma_multicast": ["HGMMA", r"UTMALDG\.3D\.MULTICAST", "UTMASTG", r"UCGABAR_\w+"],
         "09_wgmma_cluster": ["HGMMA", "UTMALDG", r"UCGABAR_\w+", r"LD\.E\.128"],
         "10_mma_guarded": ["LDGSTS", r"LDG[\w.]*\.128", "LDSM", r"HMMA\.16816\.F32"],

@@ -13,7 +13,7 @@ import torch
 from conftest import NO_GPU
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.testing import Case, integers, kernel_grid, matrix, reference, runnable_configs, sample
+from torch_addmm_tc.testing import Case, integers, kernel_grid, matrix, multiplies, reference, runnable_configs, sample
 
 if NO_GPU:
     pytest.skip(f"every test needs {NO_GPU}", allow_module_level=True)
@@ -31,7 +31,8 @@ def pytest_generate_tests(metafunc):
             grid = kernel_grid(kernel)
             for config, ways in groupby(names, key=lambda name: name.split("/")[:2]):
                 ways = list(ways)
-                chosen = grid if options.full_grid else sample(grid, f"{'/'.join(config)} {options.grid_seed}")
+                runs = [case for case in grid if multiplies(kernel, ways[0], case)]
+                chosen = runs if options.full_grid else sample(runs, f"{'/'.join(config)} {options.grid_seed}")
                 for i, case in enumerate(chosen):
                     in_turn = ways if options.full_grid else [ways[i % len(ways)]]
                     cases += [pytest.param(name, case, id=f"{name}-{case}") for name in in_turn]
@@ -100,8 +101,8 @@ def stability_cases():
     )
     for kernel, names in KERNELS:
         for case in cases if kernel["split_k"] or len(kernel["clusters"]) > 1 else ():
-            if case.tf32 <= ("tf32" in kernel["maths"]):
-                for name in names:
+            for name in names:
+                if multiplies(kernel, name, case):
                     yield pytest.param(name, case, id=f"{name}-{case}")
 
 

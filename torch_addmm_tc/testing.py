@@ -307,6 +307,18 @@ def kernel_grid(kernel: dict) -> list[Case]:
     return grid
 
 
+def multiplies(kernel: dict, name: str, case: Case) -> bool:
+    """Return whether a configuration is compiled for a case's dtype and math.
+
+    Args:
+        kernel: an entry of torch_addmm_tc.kernels().
+        name: a name of one of the kernel's configurations, "NAME/INDEX" and modes, as runnable_configs() returns it.
+        case: the case.
+    """
+    math = "tf32" if case.tf32 else str(case.dtype).removeprefix("torch.")
+    return math in kernel["configs"][int(name.split("/")[1])]["maths"]
+
+
 def sample(cases: list[Case], seed: int | str) -> list[Case]:
     """Return a random sample of `cases` that has every size, layout, scalar and combination of dtypes of `cases`.
 

@@ -16,13 +16,15 @@ constexpr int kBoxRows = 64;  // rows of a box of C or D: the M of one wgmma
 
 struct TmaPaths {
   CUtensorMap c, d;
+  CUtensorMap d_narrow;  // if a tile's last box would reach into the next tile: D ends with the tile, and a fourth coordinate
+                         // counts tiles
   CPath c_path;
   DPath d_path;
   bool tma_only;  // D goes by TMA, and C by TMA, as one row of whole 16-byte vectors, or not at all; most calls need no more
 };
 
-// D has `k_slices` layers of (M, N).
-inline Status make_tma_paths(TmaPaths& paths, const GemmDesc& p, int k_slices) {
+// D has `k_slices` layers of (M, N). Tiles have `columns` columns of D.
+inline Status make_tma_paths(TmaPaths& paths, const GemmDesc& p, int k_slices, int columns) {
   paths.c_path = c_path_of(p);
   paths.d_path = d_path_of(p);
   const bool whole_row = paths.c_path != CPath::row || p.n * size_of(p.c.dtype) % 16 == 0;
@@ -32,7 +34,13 @@ inline Status make_tma_paths(TmaPaths& paths, const GemmDesc& p, int k_slices) {
     if (!status.ok()) return status;
   }
   if (paths.d_path != DPath::tma) return {};
-  return make_tensor_map(paths.d, p.d.data, p.d.dtype, p.m, p.n, p.d.row, kBoxRows, {k_slices, p.m * p.n});
+  const Layers layers{k_slices, p.d.batch};
+  if (columns * size_of(p.d.dtype) % kBoxBytes != 0 && p.n > columns) {
+    const Status status = make_tensor_map(
+        paths.d_narrow, p.d.data, p.d.dtype, p.m, columns, p.d.row, kBoxRows, layers, Layers{p.n / columns, columns});
+    if (!status.ok()) return status;
+  }
+  return make_tensor_map(paths.d, p.d.data, p.d.dtype, p.m, writable_columns(p), p.d.row, kBoxRows, layers);
 }
 
 __device__ __forceinline__ uint32_t pack(float x, float y, __half) {
@@ -48,6 +56,13 @@ __device__ __forceinline__ float2 unpack(uint32_t x, __nv_bfloat16) {
   return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(x));
 }
 
+// How many of a tile's boxes lie in shared memory: at most `most`, a divisor of them.
+constexpr int buffers_of(int boxes, int most) {
+  int buffers = boxes < most ? boxes : most;
+  while (boxes % buffers) --buffers;
+  return buffers;
+}
+
 // The epilogue of a warpgroup for tiles of (ROWS, COLS) and D of type D. T is the operands' type, which C may have as well. A
 // tile has COUNT boxes of (64, 128 bytes), numbered along each block of 64 rows in turn. BUFFERS of them lie in shared memory
 // at a time. Each buffer has a warp whose first lane issues the buffer's TMA copies, because a store holds that lane up for 100
@@ -55,11 +70,12 @@ __device__ __forceinline__ float2 unpack(uint32_t x, __nv_bfloat16) {
 // 60.0 microseconds on an H200 instead of 57.6, and 65536x256x256 took 40 instead of 31.
 template <typename T, typename D, int ROWS, int COLS, int MOST_BUFFERS, bool kTmaOnly>
 struct TmaEpilogue {
-  static constexpr int WIDTH = kBoxBytes / int(sizeof(D)), PER_BLOCK = COLS / WIDTH, COUNT = ROWS / kBoxRows * PER_BLOCK;
-  static constexpr int BUFFERS = COUNT < MOST_BUFFERS ? COUNT : MOST_BUFFERS, BOX_BYTES = kBoxRows * kBoxBytes;
+  static constexpr int WIDTH = kBoxBytes / int(sizeof(D)), PER_BLOCK = (COLS + WIDTH - 1) / WIDTH;
+  static constexpr int COUNT = ROWS / kBoxRows * PER_BLOCK, LAST_WIDTH = COLS - (PER_BLOCK - 1) * WIDTH;
+  static constexpr int BUFFERS = buffers_of(COUNT, MOST_BUFFERS), BOX_BYTES = kBoxRows * kBoxBytes;
   static constexpr bool IS_16_BIT = sizeof(D) == 2;  // fp32 never takes CPath::vectors or DPath::vectors
   static constexpr int OWN_ROWS = kBoxRows / 4;  // rows of a box whose sums one warp holds, and which that warp copies itself
-  static_assert(COUNT % BUFFERS == 0 && BUFFERS <= 4);
+  static_assert(COUNT % BUFFERS == 0 && BUFFERS <= 4 && (kTmaOnly || LAST_WIDTH == WIDTH));
 
   const GemmDesc& p;
   const TmaPaths& paths;
@@ -74,6 +90,8 @@ struct TmaEpilogue {
   __device__ uint32_t box(int i) const { return smem_address(boxes) + i % BUFFERS * BOX_BYTES; }
   __device__ void sync() const { named_barrier<128>(barrier); }
   __device__ bool owns(int i) const { return thread == i % BUFFERS * 32; }  // whether this thread issues TMA copies for box i
+  // Columns of the tile in box i. Loops over the boxes are unrolled, so that the compiler knows them.
+  __device__ int width_of(int i) const { return i % PER_BLOCK == PER_BLOCK - 1 ? LAST_WIDTH : WIDTH; }
 
   __device__ void load_c(int i, int m0, int n0) const {
     mbarrier_arrive_expect(c_full + i % BUFFERS * 8, BOX_BYTES);
@@ -89,7 +107,9 @@ struct TmaEpilogue {
 
   __device__ void store_d(int i, int m0, int n0, int slice) const {
     if (!owns(i)) return;
-    tma_store(paths.d, box(i), n0 + i % PER_BLOCK * WIDTH, m0 + i / PER_BLOCK * kBoxRows, slice);
+    const int col = i % PER_BLOCK * WIDTH, row = m0 + i / PER_BLOCK * kBoxRows;
+    if (LAST_WIDTH < WIDTH && n0 + COLS < p.n) tma_store(paths.d_narrow, box(i), col, row, slice, n0 / COLS);
+    else tma_store(paths.d, box(i), n0 + col, row, slice);
     tma_store_commit();
   }
 
@@ -230,13 +250,15 @@ struct TmaEpilogue {
     const auto add_row = [&](auto&& pair_at) {
 #pragma unroll
       for (int j = 0; j < WIDTH / 8; ++j) {
+        if (j >= width_of(i) / 8) break;
         const float2 c = pair_at(i % PER_BLOCK * WIDTH + j * 8 + lane % 4 * 2);
         add(j, 0, c), add(j, 1, c);
       }
     };
     if (paths.c_path == CPath::none) {
 #pragma unroll
-      for (int x = 0; x < WIDTH / 2; ++x) acc[x] *= p.epilogue.alpha;
+      for (int x = 0; x < WIDTH / 2; ++x)
+        if (x < width_of(i) / 2) acc[x] *= p.epilogue.alpha;
     } else if (paths.c_path == CPath::row) {
       if (c_is_fp32()) add_row([&](int col) { return *reinterpret_cast<const float2*>(c_row + col * 4); });
       else if constexpr (sizeof(T) == 2)
@@ -244,6 +266,7 @@ struct TmaEpilogue {
     } else if constexpr (sizeof(D) == 2) {
 #pragma unroll
       for (int j = 0; j < WIDTH / 8; j += 2) {
+        if (j >= width_of(i) / 8) break;
         uint32_t q[4];
         ldmatrix_x4(q, box(i) + box_offset(warp * 16 + lane % 16, j + lane / 16));
 #pragma unroll
@@ -253,7 +276,7 @@ struct TmaEpilogue {
 #pragma unroll
       for (int j = 0; j < WIDTH / 8; ++j)
 #pragma unroll
-        for (int h = 0; h < 2; ++h)
+        for (int h = 0; h < 2 && j < width_of(i) / 8; ++h)
           add(j, h, *reinterpret_cast<const float2*>(element(i, warp * 16 + lane / 4 + h * 8, j * 8 + lane % 4 * 2)));
     }
   }
@@ -265,6 +288,7 @@ struct TmaEpilogue {
     if constexpr (sizeof(D) == 2) {
 #pragma unroll
       for (int j = 0; j < WIDTH / 8; j += 2) {
+        if (j >= width_of(i) / 8) break;
         uint32_t d[4];
 #pragma unroll
         for (int x = 0; x < 4; ++x) {
@@ -277,7 +301,7 @@ struct TmaEpilogue {
 #pragma unroll
       for (int j = 0; j < WIDTH / 8; ++j)
 #pragma unroll
-        for (int h = 0; h < 2; ++h)
+        for (int h = 0; h < 2 && j < width_of(i) / 8; ++h)
           *reinterpret_cast<float2*>(element(i, warp * 16 + lane / 4 + h * 8, j * 8 + lane % 4 * 2)) = result(j, h);
     }
   }
@@ -313,7 +337,10 @@ struct TmaEpilogue {
         add_c(i, acc_of(acc, i));
       });
       if (p.epilogue.activation.kind != Activation::Kind::none)
-        each([&](int i) { activate<WIDTH / 2>(acc_of(acc, i), p.epilogue.activation); });
+        each([&](int i) {
+          if (width_of(i) == WIDTH) activate<WIDTH / 2>(acc_of(acc, i), p.epilogue.activation);
+          else activate<LAST_WIDTH / 2>(acc_of(acc, i), p.epilogue.activation);
+        });
       each([&](int i) { write_box(i, acc_of(acc, i)); });
       fence_proxy_async();
       sync();

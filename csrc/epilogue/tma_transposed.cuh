@@ -2,46 +2,52 @@
 // stmatrix on its way to shared memory, an fp32 D by its stores. C becomes D in place, as in tma.cuh.
 #pragma once
 
+#include "../layout/tile_parts.h"
 #include "tma.cuh"
 
 namespace tc {
 
-// A tile has `columns` columns of D. If they are no multiple of 64, D's last box would reach into the next tile. For all tiles but
-// the last of a row, `d_narrow` therefore ends D with the tile: its fourth coordinate counts tiles.
-struct TransposedPaths : TmaPaths {
-  CUtensorMap d_narrow;
+struct TransposedPaths {
+  // A tile has `columns` columns of D. If they are no multiple of 64, D's last box would reach into the next tile. For all tiles
+  // but the last of a row, `d_narrow` therefore ends D with the tile: its fourth coordinate counts tiles.
+  struct Maps {
+    CUtensorMap c, d, d_narrow;
+  };
+  Maps parts, last;  // last: for the last part of a tile, if it has fewer rows
   int columns;
+  CPath c_path;
 };
 
-// Tensor maps of C and D, for boxes of `box_rows` rows.
-inline Status make_transposed_paths(TransposedPaths& paths, const GemmDesc& p, int box_rows, const Modes& modes) {
+inline Status make_transposed_paths(TransposedPaths& paths, const GemmDesc& p, const TileParts& parts, const Modes& modes) {
   paths.columns = modes.columns;
   paths.c_path = c_path_of(p);
-  paths.d_path = d_path_of(p);
-  if (paths.c_path == CPath::tma) {
-    const Status status = make_tensor_map(paths.c, p.c.data, p.c.dtype, p.m, p.n, p.c.row, box_rows);
-    if (!status.ok()) return status;
-  }
   const Layers layers{modes.k_slices, p.d.batch};
-  if (const int64_t tiles = p.n / modes.columns; modes.columns % 64 != 0 && tiles > 0) {
-    const Status status = make_tensor_map(
-        paths.d_narrow, p.d.data, p.d.dtype, p.m, modes.columns, p.d.row, box_rows, layers, Layers{tiles, modes.columns});
-    if (!status.ok()) return status;
-  }
-  return make_tensor_map(paths.d, p.d.data, p.d.dtype, p.m, writable_columns(p), p.d.row, box_rows, layers);
+  const int64_t tiles = modes.columns % 64 == 0 ? 0 : p.n / modes.columns;
+  const auto make = [&](TransposedPaths::Maps& maps, int rows) {
+    Status status = make_tensor_map(maps.d, p.d.data, p.d.dtype, p.m, writable_columns(p), p.d.row, rows, layers);
+    if (status.ok() && tiles > 0)
+      status = make_tensor_map(
+          maps.d_narrow, p.d.data, p.d.dtype, p.m, modes.columns, p.d.row, rows, layers, Layers{tiles, modes.columns});
+    if (status.ok() && paths.c_path == CPath::tma)
+      status = make_tensor_map(maps.c, p.c.data, p.c.dtype, p.m, p.n, p.c.row, rows);
+    return status;
+  };
+  const Status status = make(paths.parts, parts.rows);
+  return status.ok() && parts.last < parts.rows ? make(paths.last, parts.last) : status;
 }
 
 // The epilogue for tiles of (ROWS, COLS) of D, of which a warpgroup holds the transpose: accumulators of COLS / 64 blocks of 64
-// columns of D by ROWS rows. T is the operands' type, and D's type is T or fp32. A part of a tile is (PART_ROWS, 64 columns) of
-// D, in boxes of 128 bytes a row that lie one after another: one box, or two in fp32. A tile has COUNT parts, numbered down
+// columns of D by ROWS rows. T is the operands' type, and D's type is T or fp32. A part of a tile is (rows_of(), 64 columns) of
+// D, in boxes of 128 bytes a row: one box, or two in fp32. A tile has COUNT parts, numbered down
 // each block in turn. BUFFERS of them lie in shared memory at a time, and each buffer has a warp whose first lane issues its
 // copies.
-template <typename T, typename D, int ROWS, int COLS, int PART_ROWS, int BUFFERS>
+template <typename T, typename D, int ROWS, int COLS, int MOST_ROWS, int BUFFERS>
 struct TransposedEpilogue {
-  static constexpr int PER_BLOCK = ROWS / PART_ROWS, COUNT = COLS / 64 * PER_BLOCK, BLOCKS = COLS / 64;
+  static constexpr TileParts PARTS = TileParts::of(ROWS, MOST_ROWS);
+  static constexpr int PER_BLOCK = PARTS.count, PART_ROWS = PARTS.rows, COUNT = COLS / 64 * PER_BLOCK, BLOCKS = COLS / 64;
   static constexpr int WIDTH = kBoxBytes / int(sizeof(D)), BOXES = 64 / WIDTH, BOX_BYTES = PART_ROWS * kBoxBytes;
   static constexpr int PART_BYTES = BOXES * BOX_BYTES;
-  static_assert(ROWS % PART_ROWS == 0 && COUNT % BUFFERS == 0 && BUFFERS <= 4);
+  static_assert(PARTS.last > 0 && COUNT % BUFFERS == 0 && BUFFERS <= 4);
 
   const GemmDesc& p;
   const TransposedPaths& paths;
@@ -55,6 +61,10 @@ struct TransposedEpilogue {
   __device__ void sync() const { named_barrier<128>(1 + group); }
   __device__ bool owns(int i) const { return thread == i % BUFFERS * 32; }
   __device__ int row_of(int i) const { return i % PER_BLOCK * PART_ROWS; }
+  // Loops over the parts are unrolled, so that the compiler knows which of them is a block's last.
+  __device__ bool is_shorter(int i) const { return PARTS.last < PART_ROWS && i % PER_BLOCK == PER_BLOCK - 1; }
+  __device__ int rows_of(int i) const { return is_shorter(i) ? PARTS.last : PART_ROWS; }
+  __device__ const TransposedPaths::Maps& maps_of(int i) const { return is_shorter(i) ? paths.last : paths.parts; }
   __device__ int col_of(int i) const { return i / PER_BLOCK * 64; }
   __device__ bool c_is_fp32() const { return sizeof(D) == 4 && is_f32(p.c.dtype); }
   // The warpgroup's first column in D. `tile` counts along a row of tiles.
@@ -62,10 +72,10 @@ struct TransposedEpilogue {
 
   __device__ void load_c(int i, int m0, int tile) const {
     const uint32_t full = c_full + i % BUFFERS * 8;
-    mbarrier_arrive_expect(full, PART_BYTES);
+    mbarrier_arrive_expect(full, BOXES * rows_of(i) * kBoxBytes);
 #pragma unroll
     for (int x = 0; x < BOXES; ++x)
-      tma_load(part(i) + x * BOX_BYTES, paths.c, full, first_col_of(tile) + col_of(i) + x * WIDTH, m0 + row_of(i));
+      tma_load(part(i) + x * BOX_BYTES, maps_of(i).c, full, first_col_of(tile) + col_of(i) + x * WIDTH, m0 + row_of(i));
   }
 
   __device__ void store_d(int i, int m0, int tile, int slice) const {
@@ -73,8 +83,8 @@ struct TransposedEpilogue {
     const int col = group * COLS + (narrow ? 0 : tile * paths.columns) + col_of(i);
 #pragma unroll
     for (int x = 0; x < BOXES; ++x)
-      if (narrow) tma_store(paths.d_narrow, part(i) + x * BOX_BYTES, col + x * WIDTH, m0 + row_of(i), slice, tile);
-      else tma_store(paths.d, part(i) + x * BOX_BYTES, col + x * WIDTH, m0 + row_of(i), slice);
+      if (narrow) tma_store(maps_of(i).d_narrow, part(i) + x * BOX_BYTES, col + x * WIDTH, m0 + row_of(i), slice, tile);
+      else tma_store(maps_of(i).d, part(i) + x * BOX_BYTES, col + x * WIDTH, m0 + row_of(i), slice);
     tma_store_commit();
   }
 
@@ -106,12 +116,10 @@ struct TransposedEpilogue {
   __device__ __forceinline__ void each_matrix(int i, F&& act) const {
     const int warp = thread / 32, lane = thread % 32, column = warp * 2 + lane / 8 % 2;
 #pragma unroll
-    for (int j = 0; j + 1 < PART_ROWS / 8; j += 2)
-      act(j, std::integral_constant<int, 4>(), part(i) + box_offset(j * 8 + lane / 16 * 8 + lane % 8, column));
-    if constexpr (PART_ROWS / 8 % 2 == 1) {
-      constexpr int j = PART_ROWS / 8 - 1;
-      act(j, std::integral_constant<int, 2>(), part(i) + box_offset(j * 8 + lane % 8, column));
-    }
+    for (int j = 0; j < PART_ROWS / 8; j += 2)
+      if (j + 1 < rows_of(i) / 8)
+        act(j, std::integral_constant<int, 4>(), part(i) + box_offset(j * 8 + lane / 16 * 8 + lane % 8, column));
+      else if (j < rows_of(i) / 8) act(j, std::integral_constant<int, 2>(), part(i) + box_offset(j * 8 + lane % 8, column));
   }
 
   // Calls act(x, element) for the accumulators x of fp32 part i. The 32 lanes take 32 banks: eight columns of four rows.
@@ -121,6 +129,7 @@ struct TransposedEpilogue {
     char* const box = buffers + i % BUFFERS * PART_BYTES + warp / 2 * BOX_BYTES;
 #pragma unroll
     for (int x = 0; x < PART_ROWS / 2; ++x) {
+      if (x >= rows_of(i) / 2) break;
       const int row = x / 4 * 8 + lane % 4 * 2 + x % 2, col = warp % 2 * 16 + lane / 4 + x / 2 % 2 * 8;
       act(x, *reinterpret_cast<float*>(box + box_offset(row, col / 4) + col % 4 * 4));
     }
@@ -131,7 +140,8 @@ struct TransposedEpilogue {
     const auto add = [&](int x, float c) { acc[x] = combine(acc[x], p.epilogue.alpha, c, p.epilogue.beta); };
     if (paths.c_path == CPath::none) {
 #pragma unroll
-      for (int x = 0; x < PART_ROWS / 2; ++x) acc[x] *= p.epilogue.alpha;
+      for (int x = 0; x < PART_ROWS / 2; ++x)
+        if (x < rows_of(i) / 2) acc[x] *= p.epilogue.alpha;
     } else if (paths.c_path == CPath::row) {
       const int col = col_of(i) + thread / 32 * 16 + thread % 32 / 4;
       float c[2];
@@ -140,7 +150,8 @@ struct TransposedEpilogue {
         c[h] = c_is_fp32() ? reinterpret_cast<const float*>(c_row)[col + h * 8]
                            : to_float(reinterpret_cast<const T*>(c_row)[col + h * 8]);
 #pragma unroll
-      for (int x = 0; x < PART_ROWS / 2; ++x) add(x, c[x / 2 % 2]);
+      for (int x = 0; x < PART_ROWS / 2; ++x)
+        if (x < rows_of(i) / 2) add(x, c[x / 2 % 2]);
     } else if constexpr (sizeof(D) == 4) {
       each_element(i, [&](int x, float& element) { add(x, element); });
     } else {
@@ -194,7 +205,10 @@ struct TransposedEpilogue {
         add_c(i, acc_of(acc, i));
       });
       if (p.epilogue.activation.kind != Activation::Kind::none)
-        each([&](int i) { activate<PART_ROWS / 2>(acc_of(acc, i), p.epilogue.activation); });
+        each([&](int i) {
+          if (is_shorter(i)) activate<PARTS.last / 2>(acc_of(acc, i), p.epilogue.activation);
+          else activate<PART_ROWS / 2>(acc_of(acc, i), p.epilogue.activation);
+        });
       each([&](int i) { write_part(i, acc_of(acc, i)); });
       fence_proxy_async();
       sync();

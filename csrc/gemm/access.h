@@ -31,21 +31,19 @@ int alignment(const X& x, int64_t rows, int64_t cols) {
 }
 
 // Whether operand x, (outer, K), must be repacked before an aligned kernel can read it. Aligned kernels read vectors along a
-// contiguous direction, whose rows begin at multiples of `bytes`. Tensor cores need fp32 operands with K contiguous, because
-// ldmatrix transposes only 16-bit elements. `along_k`: the kernel takes no operand without K contiguous.
+// contiguous direction, whose rows begin at multiples of `bytes`. `along_k`: the kernel does not take x without K contiguous.
 template <typename X>
 bool needs_repack(const X& x, int64_t outer, int64_t k, bool along_k = false, int bytes = 16) {
   const Order order = order_of(x);
   const bool k_contiguous = order == Order::row_major;
   const int64_t leading = k_contiguous ? x.row : x.col, count = k_contiguous ? outer : k, extent = k_contiguous ? k : outer;
   const bool overlapping = count > 1 && leading < extent;  // an expanded tensor: a tensor map cannot have stride 0
-  return k > 0 && (order == Order::strided || alignment(x, outer, k) < bytes || overlapping ||
-                   ((is_f32(x.dtype) || along_k) && !k_contiguous));
+  return k > 0 && (order == Order::strided || alignment(x, outer, k) < bytes || overlapping || (along_k && !k_contiguous));
 }
 
 // The strides of operand x, (outer, K), after repacking. Rows start at 16-byte boundaries. Rows of 1024 bytes or more start at
 // 128-byte cache lines, because TMA and cp.async fetch 128 bytes of a row at a time. 16-bit operands keep their contiguous
-// direction. K becomes contiguous for fp32 (see needs_repack), for operands without a direction of stride 1, and for a single
+// direction. K becomes contiguous for fp32, for operands without a direction of stride 1, and for a single
 // row, whose columns would hold one element and padding.
 template <typename X>
 X repacked(X x, int64_t outer, int64_t k, bool along_k = false) {

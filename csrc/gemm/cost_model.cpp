@@ -10,61 +10,61 @@ namespace {
 
 // Microseconds on an H200 unless a line names another unit. cost_model.h says how they were fitted.
 constexpr double kCopyOfPeak = 4.1e6 / (kH200.dram_gb_per_s * 1e3);  // share of the data sheet's bandwidth that a copy reaches
-constexpr double kReduce = 3.4;  // finish one kernel, start the reduction and read the first kernel's results
-constexpr double kEpilogue = 6;  // of a tile of 128x256, if the configuration gives no time
+constexpr double kReduce = 3.81;    // finish one kernel, start the reduction and read the first kernel's results
+constexpr double kEpilogue = 6.19;  // of a tile of 128x256, if the configuration gives no time
 constexpr double kDViaRegisters = 1.01, kCViaRegisters = 1.05;  // 32 KB of a tile, copied by two warpgroups
-constexpr double kRowEnds = 64;                                 // columns: the ends of a row of D cost as much as 64 columns
-constexpr double kSingle = 2.38, kPingpong = 1.71;  // factors of one warpgroup and of pingpong, over two cooperative warpgroups
+constexpr double kRowEnds = 77.3;                               // columns: the ends of a row of D cost as much as 64 columns
+constexpr double kSingle = 2.94, kPingpong = 1.58;  // factors of one warpgroup and of pingpong, over two cooperative warpgroups
 constexpr double kRelu = 0.4, kGated = 2.8;         // the activation of a tile of 128x256
-constexpr double kBoxStore = 0.3;                   // after the last product, for each box that a warpgroup fills at once
-constexpr double kOtherBoxes = 4;                   // boxes: a tile of 128x256 of other kernels counts as four
-constexpr double kPingpongOrder = 0.6;              // between the products of two pingpong warpgroups
-constexpr double kUnalignedCopies = 1.65;           // of operands that are read in less than 16 bytes
-constexpr double kOddVectors = 2.4;   // the epilogue of a 16-bit D whose rows are not aligned to 16 bytes, in vectors
-constexpr double kOddElements = 5.8;  // the same element by element
-constexpr double kExposed = 0.07;     // share of the shorter of arithmetic and memory, which the longer does not hide
-constexpr double kLatency = 1.2;      // of DRAM under load
-constexpr double kLaunch = 2.5;       // an empty kernel
-constexpr double kOverlap = 1.0;      // of kLaunch, hidden under the previous kernel by programmatic dependent launch
+constexpr double kBoxStore = 0.493;                 // after the last product, for each box that a warpgroup fills at once
+constexpr double kOtherBoxes = 3.67;                // boxes: a tile of 128x256 of other kernels counts as four
+constexpr double kPingpongOrder = 0.371;            // between the products of two pingpong warpgroups
+constexpr double kUnalignedCopies = 1.12;           // of operands that are read in less than 16 bytes
+constexpr double kOddVectors = 1.5;    // the epilogue of a 16-bit D whose rows are not aligned to 16 bytes, in vectors
+constexpr double kOddElements = 4.61;  // the same element by element
+constexpr double kExposed = 0.07;      // share of the shorter of arithmetic and memory, which the longer does not hide
+constexpr double kLatency = 1.3;       // of DRAM under load
+constexpr double kLaunch = 2.5;        // an empty kernel
+constexpr double kOverlap = 1.41;      // of kLaunch, hidden under the previous kernel by programmatic dependent launch
 
-// Waves of a Hopper kernel's tiles. wgmma_tma's rates and epilogues were fitted with them to 3,163 times at 511 drawn problems
-// on an H200, and to some of large squares (root mean square of the differences: 10 %; half of them are below 6 %). Picks and
-// the candidates near them counted most: bench/results/h200-candidates-20270101.json has the times.
-constexpr double kStreaming = 4.80e6;   // bytes per microsecond from DRAM, in a wave that waits for nothing else
-constexpr double kPort = 84e3;          // the same for two neighbouring SMs, which share a port
-constexpr double kL2 = 138e3;           // bytes per microsecond from L2, for each SM
-constexpr double kFreshGrid = 0.5;      // of kOverlap, lost by a grid without PDL (needs_order)
-constexpr double kStraddling = 2.04;    // lines of L2 that a row of 128 bytes takes if it begins within a line
-constexpr double kTmaStart = 0.26;      // wgmma_tma's barriers and tensor maps
-constexpr double kTmaTile = 0.61;       // of a tile of wgmma_tma, whatever its size, from the second on
-constexpr double kClusterStart = 0.18;  // kTmaStart of wgmma_cluster
-constexpr double kEmptyRows = 0.76;     // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
-constexpr double kClusterWave = 3;      // of a further wave of wgmma_cluster: 0.4 were measured at few rows, and tens at many
+// Waves of a Hopper kernel's tiles. They, the configurations' rates and epilogues, and the constants of wgmma_multicast and
+// mma_guarded below were fitted to 13,240 times at 809 problems on an H200: bench/results/h200-candidates-20270101.json and
+// h200-candidates-20270411.json. The second has large shares of TF32, of few columns, and of pitches that are no multiples of 128
+// bytes. Candidates near the fastest counted most; there the root mean square of the differences is 12 %.
+constexpr double kStreaming = 4.80e6;    // bytes per microsecond from DRAM, in a wave that waits for nothing else
+constexpr double kPort = 95.9e3;         // the same for two neighbouring SMs, which share a port
+constexpr double kL2 = 149e3;            // bytes per microsecond from L2, for each SM
+constexpr double kFreshGrid = 0.565;     // of kOverlap, lost by a grid without PDL (needs_order)
+constexpr double kStraddling = 2.54;     // of L2: a row of 128 bytes that begins within a line, over one that begins with it
+constexpr double kTmaStart = 0.282;      // wgmma_tma's barriers and tensor maps
+constexpr double kTmaTile = 1.42;        // of a tile of wgmma_tma, whatever its size, from the second on
+constexpr double kClusterStart = 0.181;  // kTmaStart of wgmma_cluster
+constexpr double kEmptyRows = 0.756;     // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
+constexpr double kClusterWave = 3;       // of a further wave of wgmma_cluster: 0.4 were measured at few rows, and tens at many
 
-// wgmma_multicast, from its tile's size alone. Fitted to 4,235 times of 34 tiles in 6 clusters at the same problems (root mean
-// square of the differences: 10 %; half of them are below 6 %). Most tiles wait for shared memory, which TMA writes and wgmma
-// reads through the same port: every wgmma reads both operands anew.
-constexpr double kWgmmaOfPeak = 0.77;         // share of the data sheet's peak that wgmma reaches
-constexpr double kShared = 250e3;             // bytes per microsecond through an SM's shared memory
-constexpr double kTransposedReads = 1.95;     // of wgmma's M operand, if it is not contiguous along K
-constexpr double kLeastKTile = 0.12;          // of one block, however many stages it has
-constexpr double kTransposedEpilogue = 4.12;  // of a tile of 128x256, 16-bit with a full C
-constexpr double kNextTile = 0.39;            // from a tile's epilogue to the next tile's products
-constexpr double kMulticastStart = 0.45;      // kTmaStart of this kernel: it has more of both
-constexpr double kCluster = 0.65;             // the start and the end of blocks that wait for each other
-constexpr double kCoupled = 1.07;             // such blocks' waves, over those of single blocks
+// wgmma_multicast, from its tile's size alone. Most tiles wait for shared memory, which TMA writes and wgmma reads through the same
+// port: every wgmma reads both operands anew.
+constexpr double kWgmmaOfPeak = 0.79;         // share of the data sheet's peak that wgmma reaches
+constexpr double kShared = 236e3;             // bytes per microsecond through an SM's shared memory
+constexpr double kTransposedReads = 2.68;     // of wgmma's M operand, if it is not contiguous along K
+constexpr double kLeastKTile = 0.126;         // of one block, however many stages it has
+constexpr double kTransposedEpilogue = 6.32;  // of a tile of 128x256, 16-bit with a full C
+constexpr double kNextTile = 0.519;           // from a tile's epilogue to the next tile's products
+constexpr double kMulticastStart = 0.468;     // kTmaStart of this kernel: it has more of both
+constexpr double kCluster = 0.71;             // the start and the end of blocks that wait for each other
+constexpr double kSharedA = 1.07;             // products of blocks that share A, over those of single blocks
+constexpr double kSharedB = 1.02;             // the same of blocks that share B
 constexpr double kInFours = 0.91;             // share of the SMs that clusters of four occupy: 30 clusters on an H200
 
-// mma_guarded, fitted to 243 times of its configurations at drawn problems on an H200 (root mean square of the differences:
-// 13 %). A small K tile takes as long as a large one: the code for every alignment and order is long and scattered.
-constexpr double kGuardedKTile = 1.21;     // the least
-constexpr double kGuardedSlices = -0.55;   // power of the groups of warps that share a K tile
-constexpr double kGuardedTile = 0.59;      // the first K tile and the start
-constexpr double kGuardedEpilogue = 0.93;  // of a tile of 64x64
-constexpr double kGuardedLaunch = 2.38;
-constexpr double kGuardedExposed = 0.066;                // kExposed of this kernel
-constexpr double kOddResult = 1.75;                      // the epilogue of a D whose rows are not aligned to 16 bytes
-constexpr double kBy8 = 1.57, kBy4 = 1.93, kBy2 = 2.32;  // copies of operands whose rows are aligned to 8, 4 and 2 bytes
+// mma_guarded. A small K tile takes as long as a large one: the code for every alignment and order is long and scattered.
+constexpr double kGuardedKTile = 1.12;      // the least
+constexpr double kGuardedSlices = -0.55;    // power of the groups of warps that share a K tile
+constexpr double kGuardedTile = 0.571;      // the first K tile and the start
+constexpr double kGuardedEpilogue = 0.896;  // of a tile of 64x64
+constexpr double kGuardedLaunch = 2.13;
+constexpr double kGuardedExposed = 0.066;               // kExposed of this kernel
+constexpr double kOddResult = 1.8;                      // the epilogue of a D whose rows are not aligned to 16 bytes
+constexpr double kBy8 = 1.6, kBy4 = 2.04, kBy2 = 2.32;  // copies of operands whose rows are aligned to 8, 4 and 2 bytes
 
 constexpr double large_tiles(const Config& config) { return double(config.tile_m * config.tile_n) / (128 * 256); }
 
@@ -83,14 +83,15 @@ double c_bytes(const PlanKey& p) {
   return !present(p.c) ? 0 : (p.c.row ? double(p.m) : 1.0) * (p.c.col ? double(p.n) : 1.0) * size_of(p.c.dtype);
 }
 
-// A unit's rate with a math, relative to its rate with 16-bit operands. Tensor cores multiply TF32 half as fast. Fragments of
-// mma.sync must also be rounded to TF32, whereas TMA rounds what it loads for wgmma.
-double relative_rate(Math math, Unit unit) {
+// A kernel's rate with a math, relative to its rate with 16-bit operands. Tensor cores multiply TF32 half as fast. Fragments of
+// mma.sync must also be rounded to TF32, whereas TMA rounds what it loads for wgmma. mma_skinny, which takes operands in any order,
+// waits for its loads of twice the bytes.
+double relative_rate(Math math, const KernelTraits& kernel) {
   switch (math) {
     case Math::f16:
     case Math::bf16:
     case Math::f32_simt: return 1;
-    case Math::tf32: return unit == Unit::wgmma ? 0.5 : 0.3;
+    case Math::tf32: return kernel.unit == Unit::wgmma || kernel.access == OperandAccess::aligned ? 0.5 : 0.3;
   }
   __builtin_unreachable();
 }
@@ -98,7 +99,7 @@ double relative_rate(Math math, Unit unit) {
 // FLOPs per microsecond of an SM with this configuration.
 double sm_rate(const KernelTraits& kernel, const Config& config, Math math, const DeviceSpec& device) {
   const double scale = device.gpu.peak_tflops(kernel.unit) / kH200.peak_tflops(kernel.unit);
-  return config.tflops * 1e6 * scale / device.gpu.num_sms * relative_rate(math, kernel.unit);
+  return config.tflops * 1e6 * scale / device.gpu.num_sms * relative_rate(math, kernel);
 }
 
 // The epilogue of a tile of wgmma_tma. Configurations give the time for 16-bit elements with a full C, and the time of other
@@ -151,30 +152,35 @@ double product_us(const KernelTraits& kernel, const Config& config, Math math, c
   return launched_us(kernel, config, p, modes, arithmetic, std::max(ring, dram_us(p, modes.k_slices, device)));
 }
 
-// The tiles of a Hopper kernel in waves: each cluster that the GPU holds has one tile in a full wave, and some have one in the
-// last. The times are those of one wave.
-struct Waves {
-  int64_t full, count;
-  double full_us = 0, last_us = 0;
+double fourth(double x) { return x * x * (x * x); }
 
-  template <typename F>
-  double sum(F&& of_wave) const {
-    return (full > 0 ? full * of_wave(full_us) : 0) + (count > full ? of_wave(last_us) : 0);
+// A wave takes the 4-norm of three times: a tile's on its SM, and those in which L2 and DRAM move what all tiles of the wave read
+// and write.
+struct Wave {
+  double l2_us = 0, dram_us = 0;
+  double us(double tile_us) const { return std::sqrt(std::sqrt(fourth(tile_us) + fourth(l2_us) + fourth(dram_us))); }
+};
+
+// The tiles of a Hopper kernel in waves: each cluster that the GPU holds has one tile in a full wave, and some have one in the
+// last.
+struct Waves {
+  int64_t count = 0;
+  Wave full, last;
+
+  // An SM multiplies a tile in `product_us` and finishes it in `epilogue_us`. Loads for the next tile and stores of the last go on
+  // meanwhile. Nothing hides the last epilogue.
+  double us(double product_us, double epilogue_us) const {
+    return count == 0 ? 0 : (count - 1) * full.us(product_us + epilogue_us) + last.us(product_us) + epilogue_us;
   }
 };
 
-double fourth(double x) { return x * x * (x * x); }
-
-// A wave takes the 4-norm of three times: `tile_us`, a tile's on its SM; and the times in which L2 and DRAM deliver what all tiles
-// of the wave read. Blocks that share by multicast read once. Weights in 72 tiles stream from DRAM at 39 KB/us for each SM, because
-// some SMs share their port; 64 tiles have a port each and stream at 59.
-Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, int d_layers, double tile_us,
-               const DeviceSpec& device) {
+// Blocks that share by multicast read once. Weights in 72 tiles stream from DRAM at 39 KB/us for each SM, because some SMs share
+// their port; 64 tiles have a port each and stream at 59.
+Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, int d_layers, const DeviceSpec& device) {
   const Cluster& cluster = modes.cluster;
   const int64_t work = ceil_div(p.m, config.tile_m * cluster.m) * ceil_div(p.n, modes.columns * cluster.n) * modes.k_slices;
   const int64_t at_once = clusters_at_once(config, cluster, device);
-  Waves waves{work / at_once, ceil_div(work, at_once)};
-  if (work == 0) return waves;
+  if (work == 0) return {};
   // Rows of 128 bytes of a K tile. B without K contiguous consists of 64 columns.
   const bool b_along_k = order_of(p.b) == Order::col_major;
   const int64_t columns = b_along_k ? modes.columns : ceil_div(modes.columns, 64) * 64;
@@ -188,11 +194,10 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, int d
   const auto wave = [&](int64_t clusters) {
     const double sms_at_port = clusters * cluster.blocks() > device.gpu.num_sms / 2 ? 2 : 1;
     const double dram = std::max(clusters * bytes / bandwidth, bytes / cluster.blocks() * sms_at_port / kPort);
-    return std::sqrt(std::sqrt(fourth(tile_us) + fourth(clusters * l2) + fourth(dram)));
+    return Wave{clusters * l2, dram};
   };
-  if (waves.full > 0) waves.full_us = wave(at_once);
-  if (waves.count > waves.full) waves.last_us = wave(work % at_once);
-  return waves;
+  const int64_t count = ceil_div(work, at_once);
+  return {count, wave(at_once), wave(work - (count - 1) * at_once)};
 }
 
 // A tile's time on its SM at the configuration's rate.
@@ -224,21 +229,20 @@ double estimate_tiles(const KernelTraits& kernel, const Config& config, Math mat
 double estimate_tma_epilogue(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
                              const DeviceSpec& device) {
   const double epilogue = tma_epilogue_us(config, p) + activation_us(p.activation) * large_tiles(config) + kTmaTile;
-  const Waves waves = waves_of(config, p, modes, modes.k_slices, tile_us(kernel, config, math, p, modes, device), device);
-  const bool in_turn = config.pingpong && waves.count > 1;
-  const double tiles = waves.sum([&](double product) {
-    return in_turn ? std::max(product + kPingpongOrder, (product + epilogue) / 2) : product + epilogue;
-  });
-  return tiles + (in_turn ? epilogue : 0) + launch_us(kernel, config, p, modes) + kTmaStart - kTmaTile +
-         kBoxStore * config.boxes;
+  const double product = tile_us(kernel, config, math, p, modes, device);
+  const Waves waves = waves_of(config, p, modes, modes.k_slices, device);
+  const double hidden = std::max(product + kPingpongOrder, (product + epilogue) / 2);
+  const double tiles = config.pingpong && waves.count > 1 ? waves.us(hidden, 0) + epilogue : waves.us(product, epilogue);
+  return tiles + launch_us(kernel, config, p, modes) + kTmaStart - kTmaTile + kBoxStore * config.boxes;
 }
 
 // A block of a cluster has one tile, so that no product hides its epilogue. D is written once.
 double estimate_cluster(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
                         const DeviceSpec& device) {
-  const Waves waves = waves_of(config, p, modes, 1, tile_us(kernel, config, math, p, modes, device), device);
+  const double product = tile_us(kernel, config, math, p, modes, device);
   const double epilogue = config.epilogue_us * (kEmptyRows + (1 - kEmptyRows) * std::min(1.0, double(p.m) / config.tile_m));
-  return waves.sum([&](double product) { return product + epilogue + kClusterWave; }) - kClusterWave +
+  const Waves waves = waves_of(config, p, modes, 1, device);
+  return waves.us(product, epilogue) + std::max<int64_t>(0, waves.count - 1) * kClusterWave +
          launch_us(kernel, config, p, modes) + kClusterStart;
 }
 
@@ -247,17 +251,19 @@ double estimate_multicast(const KernelTraits& kernel, const Config& config, Math
                           const DeviceSpec& device) {
   const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
   const double tile_m = config.tile_m, tile_n = config.tile_n;
-  const double peak = kWgmmaOfPeak * device.gpu.wgmma_tflops * 1e6 / device.gpu.num_sms * relative_rate(math, kernel.unit);
+  const double peak = kWgmmaOfPeak * device.gpu.wgmma_tflops * 1e6 / device.gpu.num_sms * relative_rate(math, kernel);
   const double products = 2 * tile_m * tile_n * config.tile_k / peak;
   // Rows of a K tile: written by TMA, and read by wgmma, which has 64 columns of B on its M.
   const double written = std::min(tile_m, double(p.m)) + std::min(double(modes.columns), double(p.n));
   const double read = tile_n * (order_of(p.b) == Order::col_major ? 1 : kTransposedReads) + tile_n / 64 * tile_m;
   const double shared = (written + read) * config.tile_k * size_of(p.a.dtype) / kShared;
-  const Waves waves = waves_of(config, p, modes, modes.k_slices, k_tiles * std::max({products, shared, kLeastKTile}), device);
+  const double product = k_tiles * std::max({products, shared, kLeastKTile});
   const double c_and_d = size_of(p.d.dtype) + (present(p.c) && p.c.row && p.c.col ? size_of(p.c.dtype) : 0);
   const double epilogue = large_tiles(config) * (kTransposedEpilogue * c_and_d / 4 + activation_us(p.activation));
   const bool coupled = modes.cluster.blocks() > 1;
-  return waves.sum([&](double product) { return product * (coupled ? kCoupled : 1) + epilogue + kNextTile; }) +
+  const double waiting =
+      (modes.cluster.n > 1 ? kSharedA : 1) * (modes.cluster.m > 1 ? kSharedB : 1);  // for other blocks' stages
+  return waves_of(config, p, modes, modes.k_slices, device).us(product * waiting, epilogue + kNextTile) +
          launch_us(kernel, config, p, modes) + kMulticastStart + (coupled ? kCluster : 0);
 }
 

@@ -38,7 +38,7 @@ const char* unsupported_reason(const KernelTraits& kernel, const Config& config,
                                const DeviceSpec& device) {
   if (device.gpu.sm < kernel.min_sm) return "the GPU is too old for it";
   if (device.gpu.sm > kernel.max_sm) return "the GPU no longer has its instructions";
-  if (!kernel.maths.has(math)) return "it does not multiply operands of this dtype";
+  if (!multiplies(kernel, config, math)) return "it does not multiply operands of this dtype";
   if (!keeps(math, key.precision)) return "its TF32 needs precision=\"tf32\"";
   if (!has_code(kernel, config, device.gpu.sm)) return "this build has no machine code for it";
   if (key.batch != 1) return "it multiplies one pair of matrices";

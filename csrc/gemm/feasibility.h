@@ -6,6 +6,11 @@
 namespace tc {
 
 // Why `config` cannot run the problem with `math`, or null if it can.
+// Whether a configuration is compiled for a math.
+inline bool multiplies(const KernelTraits& kernel, const Config& config, Math math) {
+  return kernel.maths.has(math) && (math != Math::tf32 || config.tf32);
+}
+
 const char* unsupported_reason(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& key,
                                const DeviceSpec& device);
 

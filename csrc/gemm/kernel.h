@@ -46,11 +46,15 @@ struct Config {
   int blocks_per_sm;      // for __launch_bounds__
   float tflops;           // with 16-bit operands while only the product runs, fitted to measured times; 0: not used
   float epilogue_us = 0;  // what no product hides of a tile's epilogue; 0: cost_model.cpp derives it from the tile's size
-  int warp_slices = 1;    // mma_swizzle, mma_guarded: groups of warps that multiply different k-steps of each K tile (sliced K)
+  int warp_slices = 1;    // kernels of mma.sync: groups of warps that multiply different k-steps of each K tile (sliced K)
   int boxes = 0;          // wgmma_tma, wgmma_multicast: boxes of C and D in shared memory, per warpgroup that multiplies
   bool pingpong = false;  // wgmma_tma: two warpgroups take whole tiles in turn instead of sharing each tile
   ArchSet archs = kEverywhere;
   int alignment = 16;  // bytes, with OperandAccess::aligned: operands whose rows begin elsewhere are repacked
+  // Whether TMA alone brings C and D. Where it cannot (tma_reaches_c_and_d in access.h), the kernel leaves its sums in workspace,
+  // and the reduction finishes D.
+  bool tma_only = false;
+  bool tf32 = true;  // whether the configuration is compiled for TF32, if the kernel multiplies it
 };
 
 // Whether a configuration of an aligned kernel uses programmatic dependent launch (ptx/pdl.cuh). Two blocks per SM would crowd
@@ -114,21 +118,20 @@ inline Code kCode[sizeof(CONFIGS) / sizeof(CONFIGS[0])];
 
 // The layouts of A and B that a kernel can read.
 enum class OperandAccess : uint8_t {
-  any,               // any strides
-  contiguous,        // a direction of stride 1
-  aligned,           // a direction of stride 1 in 16-byte vectors (access.h); planner.cpp has other operands repacked
-  aligned_a_along_k  // the same, and A has K contiguous
+  any,                  // any strides
+  contiguous,           // a direction of stride 1
+  aligned,              // a direction of stride 1 in 16-byte vectors (access.h); planner.cpp has other operands repacked
+  aligned_a_along_k,    // the same, and A has K contiguous
+  aligned_fp32_along_k  // the same, and fp32 operands have K contiguous: ldmatrix and wgmma transpose only 16-bit elements
 };
-constexpr bool repacks(OperandAccess access) {
-  return access == OperandAccess::aligned || access == OperandAccess::aligned_a_along_k;
+constexpr bool repacks(OperandAccess access) { return access >= OperandAccess::aligned; }
+constexpr bool repacks_a_along_k(OperandAccess access, Math math) {
+  return access == OperandAccess::aligned_a_along_k ||
+         (access == OperandAccess::aligned_fp32_along_k && is_f32(operand_dtype(math)));
 }
-constexpr bool repacks_along_k(OperandAccess access) { return access == OperandAccess::aligned_a_along_k; }
-
-// The layouts of C and D that a kernel can reach.
-enum class ResultAccess : uint8_t {
-  any,
-  tma,  // tma_reaches_c_and_d in access.h; otherwise the kernel leaves its sums in workspace, and the reduction finishes D
-};
+constexpr bool repacks_b_along_k(OperandAccess access, Math math) {
+  return access == OperandAccess::aligned_fp32_along_k && is_f32(operand_dtype(math));
+}
 
 // How blocks that multiply K slices of the same tile add their sums.
 enum class SplitK : uint8_t {
@@ -145,7 +148,6 @@ struct KernelTraits {
   Unit unit;
   MathSet maths;
   OperandAccess access;
-  ResultAccess result;
   SplitK split_k;
   Span<const Cluster> clusters;  // the shapes that every configuration can be launched with
   Span<const int> narrower;      // how many columns fewer than tile_n a tile may cover, in equal steps

@@ -85,8 +85,8 @@ void choose_modes(Candidate& x, const PlanKey& key, const DeviceSpec& device, co
 
 // The key as the product reads it, with the candidate's repacked operands.
 PlanKey after_repacks(PlanKey key, const Candidate& x) {
-  if (x.repack_a) key.a = repacked(key.a, key.m, key.k, x.repacks_along_k()), key.a.alignment = 16;
-  if (x.repack_b) key.b = transpose(repacked(transpose(key.b), key.n, key.k)), key.b.alignment = 16;
+  if (x.repack_a) key.a = repacked(key.a, key.m, key.k, x.a_along_k()), key.a.alignment = 16;
+  if (x.repack_b) key.b = transpose(repacked(transpose(key.b), key.n, key.k, x.b_along_k())), key.b.alignment = 16;
   return key;
 }
 
@@ -95,9 +95,9 @@ Candidate evaluate(const KernelTraits& kernel, const Config& config, Math math, 
                    const DeviceSpec& device, const Scope& scope) {
   Candidate x{&kernel, &config, math, exchanged};
   x.reason = unsupported_reason(kernel, config, math, key, device);
-  x.finish_apart = kernel.result == ResultAccess::tma && !tma_reaches_c_and_d(key);
-  x.repack_a = repacks(kernel.access) && needs_repack(key.a, key.m, key.k, x.repacks_along_k(), config.alignment);
-  x.repack_b = repacks(kernel.access) && needs_repack(transpose(key.b), key.n, key.k, false, config.alignment);
+  x.finish_apart = config.tma_only && !tma_reaches_c_and_d(key);
+  x.repack_a = repacks(kernel.access) && needs_repack(key.a, key.m, key.k, x.a_along_k(), config.alignment);
+  x.repack_b = repacks(kernel.access) && needs_repack(transpose(key.b), key.n, key.k, x.b_along_k(), config.alignment);
   choose_modes(x, after_repacks(key, x), device, scope);
   if (x.repack_a) x.microseconds += float(repack_us(key.a, key.m, key.k, device));
   if (x.repack_b) x.microseconds += float(repack_us(key.b, key.n, key.k, device));
@@ -136,8 +136,8 @@ Workspace workspace_of(const PlanKey& key, const Candidate& x) {
   const PlanKey p = x.exchanged ? exchange_operands(key) : key;
   const auto aligned = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
   Workspace w{};
-  w.b = x.repack_a ? aligned(repacked_bytes(p.a, p.m, p.k, x.repacks_along_k())) : 0;
-  w.partials = w.b + (x.repack_b ? aligned(repacked_bytes(transpose(p.b), p.n, p.k)) : 0);
+  w.b = x.repack_a ? aligned(repacked_bytes(p.a, p.m, p.k, x.a_along_k())) : 0;
+  w.partials = w.b + (x.repack_b ? aligned(repacked_bytes(transpose(p.b), p.n, p.k, x.b_along_k())) : 0);
   w.size = w.partials + x.layers() * p.m * x.partials_pitch(p.n) * 4;
   return w;
 }

@@ -23,10 +23,11 @@ struct Candidate {
   bool from_table = false;       // the plan of a loaded table (plans.h)
 
   int index() const { return int(config - kernel->configs.first); }
-  // Whether A, where it is repacked, gets K contiguous.
-  bool repacks_along_k() const { return tc::repacks_along_k(kernel->access); }
+  // Whether the kernel needs A and B with K contiguous.
+  bool a_along_k() const { return repacks_a_along_k(kernel->access, math); }
+  bool b_along_k() const { return repacks_b_along_k(kernel->access, math); }
   // The pitch of the rows of partial products. Where TMA alone writes them, they begin at 16-byte boundaries.
-  int64_t partials_pitch(int64_t n) const { return kernel->result == ResultAccess::tma ? (n + 3) / 4 * 4 : n; }
+  int64_t partials_pitch(int64_t n) const { return config->tma_only ? (n + 3) / 4 * 4 : n; }
   // Layers of partial products in workspace. 0: D is written directly.
   int layers() const {
     return finish_apart || (kernel->split_k == SplitK::workspace && modes.k_slices > 1) ? modes.k_slices : 0;

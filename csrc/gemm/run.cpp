@@ -14,12 +14,12 @@ Status run(const GemmDesc& desc, const Candidate& candidate, const DeviceSpec& d
     return status;
   };
   if (candidate.repack_a) {
-    const Status status = repack(p.a, p.m, candidate.repacks_along_k(), base + offsets.a);
+    const Status status = repack(p.a, p.m, candidate.a_along_k(), base + offsets.a);
     if (!status.ok()) return status;
   }
   if (candidate.repack_b) {
     MatrixView b = transpose(p.b);
-    const Status status = repack(b, p.n, false, base + offsets.b);
+    const Status status = repack(b, p.n, candidate.b_along_k(), base + offsets.b);
     if (!status.ok()) return status;
     p.b = transpose(b);
   }

@@ -7,12 +7,14 @@
 // mma.sync counts K and N in another order than these loads. The order of K does not matter, because a sum may be taken in any
 // order and A is loaded in the same one. The order of N does: the epilogue puts the columns of D back.
 //
-// The warps of a block divide K among them. They add their sums once, in the order of the warps, so no second kernel has to.
+// The warps of a block divide K among them. They add their sums once, in the order of the warps, so no second kernel has to. If K
+// is short, some or all of the warps multiply different rows of A instead (Config::warp_slices).
 //
 // Measured gain (H200, at 5efceaa): 1x4096x4096 in 12.4 us, mma_swizzle 13.8; 1x2304x768 in 3.7 us, mma_swizzle 6.4. Later runs
 // took 11.6 us for 1x4096x4096 once L2 was asked early, and 10.8 us with a weight-major B once L2 fetched 128 bytes at once
 // (bench/results/h200-tried.md). Rows that begin anywhere, beside the next best kernel: 500x128x300 takes 3.0 us, and
 // 6.4 in mma_guarded; 2x3903x291 takes 2.8, and 8.7 in mma_guarded; 5x6218x510 takes 7.0, and 11.2 in wgmma_tma with two repacks.
+// In blocks of 64 rows 1460x83x3 takes 3.9 us, and 5.5 in mma_guarded; 177x1352x81 takes 4.3, and 6.9 in mma_guarded.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o mma_skinny.cubin csrc/kernels/08_mma_skinny.cu
 // Run:   python -m bench.sweep --kernel mma_skinny --only 1,4096,4096
@@ -38,28 +40,35 @@ constexpr bool kUsesPdl = uses_pdl(kMmaSkinny[I]);
 // while the kernel runs, and this kernel may start before the kernel that wrote its operands has ended.
 template <int N>
 __device__ __forceinline__ void load_words(uint32_t (&x)[N], const void* from) {
-  static_assert(N == 2 || N == 4);
-  if constexpr (N == 4)
-    asm volatile("ld.global.L1::no_allocate.L2::128B.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-                 : "l"(from));
-  else asm volatile("ld.global.L1::no_allocate.v2.b32 {%0, %1}, [%2];" : "=r"(x[0]), "=r"(x[1]) : "l"(from));
+  if constexpr (N == 2) {
+    asm volatile("ld.global.L1::no_allocate.v2.b32 {%0, %1}, [%2];" : "=r"(x[0]), "=r"(x[1]) : "l"(from));
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; i += 4)
+      asm volatile("ld.global.L1::no_allocate.L2::128B.v4.b32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(x[i]), "=r"(x[i + 1]), "=r"(x[i + 2]), "=r"(x[i + 3])
+                   : "l"(static_cast<const char*>(from) + i * 4));
+  }
 }
 
-// N consecutive words of two elements at an address that is a multiple of WIDTH bytes: 16, 8 or 2. load() reads the words, or the
-// aligned words that they lie in. word() shifts them into place, so that many loads can be under way before the first word().
-// Narrow loads stay in L1, where the next ones find the rest of their sectors.
+// N consecutive words, of two 16-bit elements or one fp32 element, at an address that is a multiple of WIDTH bytes: 16, 8, 4 or 2.
+// load() reads the words, or the aligned words that they lie in. word() shifts them into place, so that many loads can be under way
+// before the first word(). Narrow loads stay in L1, where the next ones find the rest of their sectors.
 template <int N, int WIDTH>
 struct Words {
   uint32_t x[N + (WIDTH == 2)];
 
-  __device__ __forceinline__ void load(const void* from) {
+  // `step`: between the words of fp32, with WIDTH 4.
+  __device__ __forceinline__ void load(const void* from, int step = 1) {
     if constexpr (WIDTH == 2) {
       const uint32_t* const first = reinterpret_cast<const uint32_t*>(reinterpret_cast<uintptr_t>(from) / 4 * 4);
 #pragma unroll
       for (int i = 0; i < N; ++i) load_word(x[i], first + i);
       x[N] = 0;
       if (first != from) load_word(x[N], first + N);
+    } else if constexpr (WIDTH == 4) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) load_word(x[i], static_cast<const uint32_t*>(from) + i * step);
     } else if constexpr (WIDTH == 8) {
 #pragma unroll
       for (int i = 0; i < N; i += 2)
@@ -73,9 +82,10 @@ struct Words {
   // Loads the words element by element. Elements are `stride` apart; those from `count` on become zeros.
   template <typename T>
   __device__ __forceinline__ void load_elements(const T* from, int64_t stride, int count) {
-    const auto bits = [&](int e) { return uint32_t(e < count ? reinterpret_cast<const uint16_t&>(from[e * stride]) : 0); };
+    using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
+    const auto bits = [&](int e) { return e < count ? uint32_t(reinterpret_cast<const Bits&>(from[e * stride])) : 0; };
 #pragma unroll
-    for (int i = 0; i < N; ++i) x[i] = bits(2 * i) | bits(2 * i + 1) << 16;
+    for (int i = 0; i < N; ++i) x[i] = sizeof(T) == 4 ? bits(i) : bits(2 * i) | bits(2 * i + 1) << 16;
   }
   // `odd`: load()'s address was an odd multiple of 2.
   __device__ __forceinline__ uint32_t word(int i, bool odd) const {
@@ -90,28 +100,31 @@ struct Words {
 };
 __device__ __forceinline__ bool is_odd(const void* address) { return reinterpret_cast<uintptr_t>(address) % 4 != 0; }
 
-// Rows of A and B begin at multiples of WIDTH bytes: 16, 8 or 2.
+// Rows of A and B begin at multiples of WIDTH bytes: 16, 8 or 2, and in fp32 16 or 4.
 template <int I, int WIDTH, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm) void mma_skinny(
     const GemmDesc p, const VectorAccess access, const Schedule schedule) {
   using T = Operand<MATH>;
   constexpr int BLK_M = kMmaSkinny[I].tile_m, BLK_N = kMmaSkinny[I].tile_n, STAGES = kMmaSkinny[I].stages;
-  constexpr int THREADS = kMmaSkinny[I].threads, WARPS = THREADS / 32;
-  constexpr int WARP_K = 32;                        // elements of K that a warp multiplies in one step
-  constexpr int MMAS_N = BLK_N / 8, W = BLK_N / 8;  // W: columns of a lane if B is contiguous along N
-  constexpr int LOADS = B_K_CONTIGUOUS ? MMAS_N : 8, WORDS = B_K_CONTIGUOUS ? 4 : W / 2;  // a lane's loads of B in a step
-  static_assert(BLK_M == 16 && kMmaSkinny[I].tile_k == WARPS * WARP_K && BLK_M * BLK_N % (2 * THREADS) == 0);
+  constexpr int THREADS = kMmaSkinny[I].threads, WARPS_K = kMmaSkinny[I].warp_slices;
+  constexpr int LANE_K = 16 / int(sizeof(T)), WARP_K = 4 * LANE_K;  // elements of K that a lane and a warp multiply in one step
+  // Element i of lane q is the step's k = q * LANE_STEP + i * ELEM_STEP. Single fp32 words lie side by side over the lanes.
+  constexpr int LANE_STEP = WIDTH == 4 ? 1 : LANE_K, ELEM_STEP = WIDTH == 4 ? 4 : 1;
+  constexpr int BLK_K = WARPS_K * WARP_K;
+  constexpr int MMAS_N = BLK_N / 8, W = BLK_N / 8;                    // W: columns of a lane if B is contiguous along N
+  constexpr int LOADS = B_K_CONTIGUOUS ? MMAS_N : LANE_K;             // a lane's loads of B in a step
+  constexpr int WORDS = B_K_CONTIGUOUS ? 4 : W * int(sizeof(T)) / 4;  // of each
+  static_assert(BLK_M == THREADS / 32 / WARPS_K * 16 && kMmaSkinny[I].tile_k * 2 == BLK_K * int(sizeof(T)));
 
   // ---- prologue ----
-  __shared__ float sums[WARPS][BLK_M][BLK_N + 4];  // (WARPS, BLK_M, BLK_N + 4)
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  __shared__ float sums[WARPS_K][BLK_M][BLK_N + 4];  // (WARPS_K, BLK_M, BLK_N + 4)
+  const int warp_k = threadIdx.x / 32 % WARPS_K, warp_m = threadIdx.x / 32 / WARPS_K * 16, lane = threadIdx.x % 32;
   const int g = lane / 4, q = lane % 4;  // PTX ISA, mma fragments: groupID and threadID_in_group
   const T* const b_data = static_cast<const T*>(p.b.data);
   if constexpr (kUsesPdl<I>) {
     launch_dependents();
     // L2 prefetches the block's first two K tiles of B while the kernel before ends. 1x4096x4096 took 11.6 us on an H200 with
     // two K tiles, 12.2 us with none, 12.6 us with six, and 15.5 us with all 16.
-    constexpr int BLK_K = kMmaSkinny[I].tile_k;
     const WorkTile work_tile = schedule[blockIdx.x];
     const int64_t n0 = int64_t(work_tile.tile.n) * BLK_N, k0 = int64_t(work_tile.first) * BLK_K;
     const int n = int(min(int64_t(BLK_N), p.n - n0)), k = int(min(int64_t(min(work_tile.count, 2)) * BLK_K, p.k - k0));
@@ -126,21 +139,23 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
   for (int work = blockIdx.x; work < schedule.size; work += gridDim.x) {
     const WorkTile work_tile = schedule[work];
     const int64_t m0 = int64_t(work_tile.tile.m) * BLK_M, n0 = int64_t(work_tile.tile.n) * BLK_N;
-    constexpr int kElemsPerThread = BLK_M * BLK_N / THREADS;  // of D, finished by a thread
-    const int d_row = threadIdx.x * kElemsPerThread / BLK_N, d_col = threadIdx.x * kElemsPerThread % BLK_N;
-    float c[kElemsPerThread];  // (BLK_M, BLK_N) over the block
-    read_c<T>(p, access, m0 + d_row, n0 + d_col, c);
+    constexpr int D_PAIRS = BLK_M * BLK_N / THREADS / 2, STEP_M = 2 * THREADS / BLK_N;  // of D, finished by a thread
+    const int d_row = threadIdx.x * 2 / BLK_N, d_col = threadIdx.x * 2 % BLK_N;
+    static_assert(D_PAIRS * STEP_M == BLK_M);
+    float c[D_PAIRS][2];  // (BLK_M, BLK_N) over the block
+#pragma unroll
+    for (int i = 0; i < D_PAIRS; ++i) read_c<T>(p, access, m0 + d_row + i * STEP_M, n0 + d_col, c[i]);
 
     // Pointers beyond the matrix fall back to one of its rows or columns. The sums that come of them are not stored.
     const T* a_from[2];                            // rows g and g + 8, at this lane's first k of a step
     const T* b_from[B_K_CONTIGUOUS ? MMAS_N : 1];  // this lane's column of each mma.sync, or its first k and column
 #pragma unroll
     for (int h = 0; h < 2; ++h)
-      a_from[h] = static_cast<const T*>(p.a.data) + min(m0 + g + h * 8, p.m - 1) * p.a.row + q * 8 * p.a.col;
+      a_from[h] = static_cast<const T*>(p.a.data) + min(m0 + warp_m + g + h * 8, p.m - 1) * p.a.row + q * LANE_STEP * p.a.col;
 #pragma unroll
     for (int j = 0; j < MMAS_N; ++j) {
-      if constexpr (B_K_CONTIGUOUS) b_from[j] = b_data + min(n0 + j * 8 + g, p.n - 1) * p.b.col + q * 8;
-      else b_from[0] = b_data + (n0 + g * W < p.n ? n0 + g * W : 0) + q * 8 * p.b.row;
+      if constexpr (B_K_CONTIGUOUS) b_from[j] = b_data + min(n0 + j * 8 + g, p.n - 1) * p.b.col + q * LANE_STEP;
+      else b_from[0] = b_data + (n0 + g * W < p.n ? n0 + g * W : 0) + q * LANE_STEP * p.b.row;
     }
     Words<4, A_K_CONTIGUOUS ? WIDTH : 16> a[STAGES][2];  // (STAGES, BLK_M, WARP_K) over the warp
     Words<WORDS, WIDTH> b[STAGES][LOADS];                // (STAGES, BLK_N, WARP_K) over the warp
@@ -148,38 +163,45 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
       const int64_t k0 = int64_t(step) * WARP_K;
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        if constexpr (A_K_CONTIGUOUS) a[stage][h].load(a_from[h] + k0);
-        else a[stage][h].load_elements(a_from[h] + k0 * p.a.col, p.a.col, 8);
+        if constexpr (A_K_CONTIGUOUS) a[stage][h].load(a_from[h] + k0, ELEM_STEP);
+        else a[stage][h].load_elements(a_from[h] + k0 * p.a.col, ELEM_STEP * p.a.col, LANE_K);
       }
       const T* row = b_from[0] + k0 * p.b.row;
 #pragma unroll
-      for (int i = 0; i < LOADS; ++i, row += p.b.row) b[stage][i].load(B_K_CONTIGUOUS ? b_from[i] + k0 : row);
+      for (int i = 0; i < LOADS; ++i, row += ELEM_STEP * p.b.row) {
+        if constexpr (B_K_CONTIGUOUS) b[stage][i].load(b_from[i] + k0, ELEM_STEP);
+        else b[stage][i].load(row);
+      }
     };
     const auto load_cut = [&](int stage, int step) {
       const int64_t k0 = int64_t(step) * WARP_K;
-      const int k_left = int(p.k - k0) - q * 8, n_left = int(min(int64_t(W), p.n - n0 - g * W));
+      const int k_left = (int(p.k - k0) - q * LANE_STEP + ELEM_STEP - 1) / ELEM_STEP,
+                n_left = int(min(int64_t(W), p.n - n0 - g * W));
 #pragma unroll
-      for (int h = 0; h < 2; ++h) a[stage][h].load_elements(a_from[h] + k0 * p.a.col, p.a.col, k_left);
+      for (int h = 0; h < 2; ++h) a[stage][h].load_elements(a_from[h] + k0 * p.a.col, ELEM_STEP * p.a.col, k_left);
 #pragma unroll
       for (int i = 0; i < LOADS; ++i) {
-        if constexpr (B_K_CONTIGUOUS) b[stage][i].load_elements(b_from[i] + k0, 1, k_left);
-        else b[stage][i].load_elements(b_from[0] + (k0 + i) * p.b.row, 1, i < k_left ? n_left : 0);
+        if constexpr (B_K_CONTIGUOUS) b[stage][i].load_elements(b_from[i] + k0, ELEM_STEP, k_left);
+        else b[stage][i].load_elements(b_from[0] + (k0 + i * ELEM_STEP) * p.b.row, 1, i < k_left ? n_left : 0);
       }
     };
     float acc[MMAS_N][4] = {};  // (BLK_M, BLK_N) over the warp
     // `by_element`: load_cut() loaded the stage.
     const auto multiply = [&](int stage, bool by_element = false) {
-      const auto a_word = [&](int i, int word) { return a[stage][i].word(word, !by_element && is_odd(a_from[i])); };
+      const auto rounded = [](uint32_t word) { return sizeof(T) == 4 ? to_tf32(word) : word; };
+      const auto a_word = [&](int i, int word) { return rounded(a[stage][i].word(word, !by_element && is_odd(a_from[i]))); };
       const auto b_word = [&](int i, int word) {
-        return b[stage][i].word(word, !by_element && is_odd(B_K_CONTIGUOUS ? b_from[i] : b_from[0] + i * p.b.row));
+        return rounded(b[stage][i].word(word, !by_element && is_odd(B_K_CONTIGUOUS ? b_from[i] : b_from[0] + i * p.b.row)));
       };
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {  // one mma.sync takes four of a lane's eight k
+      for (int h = 0; h < 2; ++h) {  // one mma.sync takes half of a lane's k
         const uint32_t fragment[4] = {a_word(0, h * 2), a_word(1, h * 2), a_word(0, h * 2 + 1), a_word(1, h * 2 + 1)};
 #pragma unroll
         for (int j = 0; j < MMAS_N; ++j) {
           if constexpr (B_K_CONTIGUOUS) {
             mma_m16n8<MmaType<MATH>>(acc[j], fragment, b_word(j, h * 2), b_word(j, h * 2 + 1));
+          } else if constexpr (sizeof(T) == 4) {  // column j of the lane's rows h * 2 and h * 2 + 1 of B
+            mma_m16n8<MmaType<MATH>>(acc[j], fragment, b_word(h * 2, j), b_word(h * 2 + 1, j));
           } else {  // column j of the lane's rows h * 4 to h * 4 + 3 of B
             const auto pair = [&](int i) {
               return __byte_perm(b_word(h * 4 + i, j / 2), b_word(h * 4 + i + 1, j / 2), j % 2 ? 0x7632 : 0x5410);
@@ -192,27 +214,27 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
 
     // ---- main loop ----
     const int steps = int((p.k + WARP_K - 1) / WARP_K);
-    const int first = work_tile.first * WARPS, end = min(first + work_tile.count * WARPS, steps);
+    const int first = work_tile.first * WARPS_K, end = min(first + work_tile.count * WARPS_K, steps);
     // Vectors may reach past the end of a row into the next row. No row follows the last one, so a last step that is cut off
     // loads element by element. So does a last step of words that may hold an element beyond the matrix.
     const bool last_is_cut = WIDTH == 2 || p.k % WARP_K != 0 || (!B_K_CONTIGUOUS && p.n % W != 0);
     const int whole = min(end, steps - last_is_cut);
     // A warp takes two neighbouring steps at a time, which are 128 bytes along K: 16x4096x4096 took 11.7 us on an H200, and
     // 12.2 us with single steps.
-    const auto ahead = [](int s) { return s / 2 * 2 * WARPS + s % 2; };
+    const auto ahead = [](int s) { return s / 2 * 2 * WARPS_K + s % 2; };
     static_assert(STAGES % 2 == 0);
 #pragma unroll
     for (int s = 0; s < STAGES; ++s)
-      if (first + warp * 2 + ahead(s) < whole) load(s, first + warp * 2 + ahead(s));
-    for (int step = first + warp * 2; step < whole; step += STAGES * WARPS) {
+      if (first + warp_k * 2 + ahead(s) < whole) load(s, first + warp_k * 2 + ahead(s));
+    for (int step = first + warp_k * 2; step < whole; step += STAGES * WARPS_K) {
 #pragma unroll
       for (int s = 0; s < STAGES; ++s) {
         if (step + ahead(s) >= whole) break;
         multiply(s);
-        if (step + ahead(s) + STAGES * WARPS < whole) load(s, step + ahead(s) + STAGES * WARPS);
+        if (step + ahead(s) + STAGES * WARPS_K < whole) load(s, step + ahead(s) + STAGES * WARPS_K);
       }
     }
-    if (first < end && whole < end && warp == WARPS - 1) {  // the last warp never has more steps than the others
+    if (first < end && whole < end && warp_k == WARPS_K - 1) {  // the last warp never has more steps than the others
       load_cut(0, end - 1);
       multiply(0, true);
     }
@@ -225,15 +247,19 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int n = q * 2 + e % 2;
-        sums[warp][g + e / 2 * 8][B_K_CONTIGUOUS ? j * 8 + n : n * W + j] = acc[j][e];
+        sums[warp_k][warp_m + g + e / 2 * 8][B_K_CONTIGUOUS ? j * 8 + n : n * W + j] = acc[j][e];
       }
     __syncthreads();
-    float sum[kElemsPerThread] = {};  // (BLK_M, BLK_N) over the block
 #pragma unroll
-    for (int w = 0; w < WARPS; ++w)
+    for (int i = 0; i < D_PAIRS; ++i) {
+      const int row = d_row + i * STEP_M;
+      float sum[2] = {};
 #pragma unroll
-      for (int e = 0; e < kElemsPerThread; ++e) sum[e] += sums[w][d_row][d_col + e];
-    finish_vector<T>(p, access, m0 + d_row, n0 + d_col, sum, c, work_tile.slice * p.m * p.n);
+      for (int w = 0; w < WARPS_K; ++w)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) sum[e] += sums[w][row][d_col + e];
+      finish_vector<T>(p, access, m0 + row, n0 + d_col, sum, c[i], work_tile.slice * p.m * p.n);
+    }
     __syncthreads();  // the next tile's sums take the place of this tile's
   }
 }
@@ -241,19 +267,20 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
 template <int I>
 Status launch_config(const Launch& call) {
   const GemmDesc& p = call.desc;
-  const Schedule schedule(call, call.config.tile_k);
-  const auto with_width = [&](auto width) {
-    return with_math(MmaSkinnyMaths(), call.math, [&](auto math) {
+  const Schedule schedule(call, call.config.tile_k * 2 / size_of(p.a.dtype));
+  return with_math(MmaSkinnyMaths(), call.math, [&](auto math) {
+    const auto with_width = [&](auto width) {
       return with_layouts(p, [&](auto a_k, auto b_k) {
         return launch<mma_skinny<I, width, math, a_k, b_k>, kUsesPdl<I>>(
             call, p, vector_access_of(p, call.modes.k_slices), schedule);
       });
-    });
-  };
-  if constexpr (kMmaSkinny[I].alignment == 16) return with_width(std::integral_constant<int, 16>());
-  else if (std::min(alignment(p.a, p.m, p.k), alignment(p.b, p.k, p.n)) < 8)
-    return with_width(std::integral_constant<int, 2>());
-  else return with_width(std::integral_constant<int, 8>());
+    };
+    const int width = std::min(alignment(p.a, p.m, p.k), alignment(p.b, p.k, p.n));
+    if constexpr (kMmaSkinny[I].alignment == 16) return with_width(std::integral_constant<int, 16>());
+    else if constexpr (is_f32(operand_dtype(math)))
+      return width < 16 ? with_width(std::integral_constant<int, 4>()) : with_width(std::integral_constant<int, 16>());
+    else return width < 8 ? with_width(std::integral_constant<int, 2>()) : with_width(std::integral_constant<int, 8>());
+  });
 }
 
 const Registration registered(kCode<kMmaSkinny>[TC_CONFIG], launch_config<TC_CONFIG>);

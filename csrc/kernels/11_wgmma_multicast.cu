@@ -13,6 +13,9 @@
 // too, and D's tensor map ends with the tile. Weights of few rows then stream at a copy's speed: 48x9216x16384 takes 77.4 us in
 // 128 tiles of 72 columns, and 93.8 in 72 of 128 (two runs).
 //
+// wgmma does not transpose fp32. A TF32 B that is not contiguous along K goes through registers (transposed_fragment), which wgmma
+// takes for its M operand. 176x65024x4544 with a full C took 969 us with a repack of B, and takes 387.
+//
 // Measured gain (H200, bench/results/h200-candidates.json and 12 more tiles): the fastest candidate at 386 drawn problems is 2.5 %
 // faster in the mean, and by more than 3 % at 23 % of them. 97x8192x8192 takes 38.1 us, wgmma_tma 43.7 at best; 100352x240x40
 // 25.5 and 31.6.
@@ -31,6 +34,15 @@
 namespace tc {
 namespace {
 
+// Eight k by 64 columns of B, as wgmma's M operand, from a tile of fp32 without K contiguous at `smem`: two boxes, whose 128-byte
+// rows hold 32 columns of one k (tma_operand.cuh).
+__device__ __forceinline__ Tf32Fragment transposed_fragment(uint32_t smem, int thread) {
+  const int warp = thread / 32, g = thread % 32 / 4, q = thread % 4;
+  const uint32_t at = warp / 2 * 32 * kBoxBytes + q * kBoxBytes + ((warp % 2 * 4 + g / 4) ^ q) * 16 + g % 4 * 4;
+  return {ld_shared_4(smem + at), ld_shared_4(smem + (at ^ 32)), ld_shared_4(smem + 4 * kBoxBytes + (at ^ 64)),
+          ld_shared_4(smem + 4 * kBoxBytes + (at ^ 96))};
+}
+
 // A has K contiguous. D is 16-bit or fp32. The launch decides the cluster.
 template <int I, Math MATH, typename D, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].blocks_per_sm) void wgmma_multicast(
@@ -46,11 +58,12 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
   constexpr int A_BYTES = BLK_M * 128, B_BYTES = BLK_N * 128, STAGE_BYTES = A_BYTES + B_BYTES;
   constexpr int BLOCK = 64 * 128;  // bytes of 64 columns of B in a stage, whichever direction is contiguous
   constexpr bool D_IS_F32 = sizeof(D) == 4;
-  constexpr int PART_ROWS = multicast_part_rows(BLK_M, D_IS_F32), PARTS_BYTES = CONFIG.boxes * multicast_part_bytes(BLK_M);
+  constexpr bool B_VIA_REGISTERS = sizeof(T) == 4 && !B_K_CONTIGUOUS;  // wgmma does not transpose fp32 in shared memory
+  constexpr int PARTS_BYTES = CONFIG.boxes * multicast_part_bytes(BLK_M);
   constexpr int BUFFERS = multicast_buffers(BLK_M, COLS, D_IS_F32, CONFIG.boxes);
   static_assert(STAGES * (STAGE_BYTES + 16) + multicast_epilogue_bytes(BLK_M, BLK_N, GROUPS, CONFIG.boxes) ==
                 CONFIG.smem_bytes);
-  using Epilogue = TransposedEpilogue<T, D, BLK_M, COLS, PART_ROWS, BUFFERS>;
+  using Epilogue = TransposedEpilogue<T, D, BLK_M, COLS, multicast_most_rows(D_IS_F32), BUFFERS>;
 
   // ---- prologue ----
   extern __shared__ __align__(1024) char smem[];
@@ -71,8 +84,8 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
     for (int i = 0; i < GROUPS * BUFFERS; ++i) mbarrier_init(c_full + i * 8, 1);
     fence_mbarrier_init();
     if (p.k > 0) prefetch_tensor_map(operands.a.tile), prefetch_tensor_map(operands.b.tile);
-    if (paths.c_path == CPath::tma) prefetch_tensor_map(paths.c);
-    prefetch_tensor_map(paths.d);
+    if (paths.c_path == CPath::tma) prefetch_tensor_map(paths.parts.c);
+    prefetch_tensor_map(paths.parts.d);
   }
   __syncthreads();
   if (blocks > 1) cluster_arrive_relaxed(), cluster_wait();  // the other blocks' barriers are ready
@@ -111,7 +124,7 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
         const WorkTile work_tile = schedule[work];
         const TileIndex tile = tile_of(work_tile);
         const TmaOperandTile<true> a{operands.a, tile.m * BLK_M};
-        const TmaOperandTile<B_K_CONTIGUOUS> b{operands.b, tile.n * paths.columns};
+        const TmaOperandTile<B_K_CONTIGUOUS, BLK_K> b{operands.b, tile.n * paths.columns};
         for (; turn < begun + work_tile.count; turn += WARPS, at.template advance_by<WARPS>()) {
           const uint32_t stage = stages + at.stage * STAGE_BYTES, barrier = full + at.stage * 8;
           const int k0 = (work_tile.first + turn - begun) * BLK_K;
@@ -151,18 +164,44 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
       const auto inside = [&] { return m0 < p.m && epilogue.first_col_of(tile.n) < p.n; };
       float acc[BLOCKS_N][BLK_M / 2];  // (COLS, BLK_M) over the warpgroup: D^T
       int last = 0;                    // the stage of the previous wgmma group
+      const auto clear = [&] {
+#pragma unroll
+        for (int n = 0; n < BLOCKS_N; ++n)
+#pragma unroll
+          for (float& x : acc[n]) x = 0.f;
+      };
+      if (B_VIA_REGISTERS) clear();
       for (int t = 0; t < work_tile.count; ++t) {
         const uint32_t stage = warp_uniform(stages + at.stage * STAGE_BYTES);
         const uint64_t b = tile_descriptor<B_K_CONTIGUOUS>(stage + group * COLS * 128, BLOCK);
         const uint64_t a = tile_descriptor<true>(stage + B_BYTES, BLOCK);
         mbarrier_wait(full + at.stage * 8, at.parity);
-        wgmma_fence();
+        if constexpr (B_VIA_REGISTERS) {
+          wgmma_wait<0>();  // the last K tile's fragments
+          Tf32Fragment fragments[STEPS][BLOCKS_N];
+          const auto load = [&](int k) {
 #pragma unroll
-        for (int k = 0; k < STEPS; ++k)
+            for (int n = 0; n < BLOCKS_N; ++n)
+              fragments[k][n] = transposed_fragment(stage + (group * COLS + n * 64) * 128 + k * 8 * 128, thread);
+          };
+          load(0);
 #pragma unroll
-          for (int n = 0; n < BLOCKS_N; ++n)
-            wgmma<MmaType<MATH>, BLK_M, B_K_CONTIGUOUS, true>(
-                acc[n], b + k * kNextK<B_K_CONTIGUOUS> + n * (BLOCK >> 4), a + k * kNextK<true>, t > 0 || k > 0);
+          for (int k = 0; k < STEPS; ++k) {
+            wgmma_fence();
+#pragma unroll
+            for (int n = 0; n < BLOCKS_N; ++n)
+              wgmma<MmaType<MATH>, BLK_M, true, true>(acc[n], fragments[k][n], a + k * kNextK<true>, true);
+            if (k + 1 < STEPS) load(k + 1);
+          }
+        } else {
+          wgmma_fence();
+#pragma unroll
+          for (int k = 0; k < STEPS; ++k)
+#pragma unroll
+            for (int n = 0; n < BLOCKS_N; ++n)
+              wgmma<MmaType<MATH>, BLK_M, B_K_CONTIGUOUS, true>(
+                  acc[n], b + k * kNextK<B_K_CONTIGUOUS> + n * (BLOCK >> 4), a + k * kNextK<true>, t > 0 || k > 0);
+        }
         wgmma_commit();
         if (t == 0) {
           if (inside()) epilogue.prefetch(m0, tile.n);
@@ -177,10 +216,7 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
       if (work_tile.count > 0) {
         leave(last);
       } else {
-#pragma unroll
-        for (int n = 0; n < BLOCKS_N; ++n)
-#pragma unroll
-          for (float& x : acc[n]) x = 0.f;
+        clear();
         if (inside()) epilogue.prefetch(m0, tile.n);
       }
 
@@ -203,10 +239,11 @@ Status launch_config(const Launch& call) {
   const GemmDesc& p = call.desc;
   const bool d_is_f32 = is_f32(p.d.dtype);
   TransposedPaths paths = {};
-  const Status status = make_transposed_paths(paths, p, multicast_part_rows(call.config.tile_m, d_is_f32), call.modes);
+  const Status status = make_transposed_paths(paths, p, multicast_parts(call.config.tile_m, d_is_f32), call.modes);
   if (!status.ok()) return status;
   const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype));
-  return with_math(WgmmaMulticastMaths(), call.math, [&](auto math) {
+  using Maths = std::conditional_t<kWgmmaMulticast[I].tf32, WgmmaMulticastMaths, tc::Maths<Math::f16, Math::bf16>>;
+  return with_math(Maths(), call.math, [&](auto math) {
     return with_b_layout(p, [&](auto b_k) {
       TmaOperands operands = {};
       const Status made = make_tma_operands(operands, call, true, b_k);
@@ -215,7 +252,8 @@ Status launch_config(const Launch& call) {
         return launch_multicast<wgmma_multicast<I, math, typename decltype(d)::type, b_k>, true>(
             call, schedule.size, p, schedule, ClusterShape(call.modes.cluster), operands, paths);
       };
-      return d_is_f32 ? with_result(Type<float>()) : with_result(Type<Operand<math>>());
+      if constexpr (is_f32(operand_dtype(math))) return with_result(Type<float>());
+      else return d_is_f32 ? with_result(Type<float>()) : with_result(Type<Operand<math>>());
     });
   });
 }

@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "../gemm/feasibility.h"
 #include "../gemm/overlap.h"
 #include "../gemm/plans.h"
 #include "../layout/swizzle.h"
@@ -31,15 +32,17 @@ MatrixView matrix(const MatrixTuple& x) {
 
 py::dict describe(const KernelTraits& kernel, int i) {
   const Config& c = kernel.configs[i];
-  py::list archs, compiled_for;
+  py::list archs, compiled_for, maths;
+  for (Math math : kMaths)
+    if (multiplies(kernel, c, math)) maths.append(name_of(math));
   if (c.archs & kAmpere) archs.append("ampere");
   if (c.archs & kHopper) archs.append("hopper");
   for (int arch : kernel.code[i].archs)
     if (arch) compiled_for.append(arch);
-  return py::dict(
-      "tile_m"_a = c.tile_m, "tile_n"_a = c.tile_n, "tile_k"_a = c.tile_k, "stages"_a = c.stages, "threads"_a = c.threads,
-      "smem_bytes"_a = c.smem_bytes, "blocks_per_sm"_a = c.blocks_per_sm, "warp_slices"_a = c.warp_slices, "boxes"_a = c.boxes,
-      "pingpong"_a = c.pingpong, "alignment"_a = c.alignment, "archs"_a = archs, "compiled_for"_a = compiled_for);
+  return py::dict("tile_m"_a = c.tile_m, "tile_n"_a = c.tile_n, "tile_k"_a = c.tile_k, "stages"_a = c.stages,
+                  "threads"_a = c.threads, "smem_bytes"_a = c.smem_bytes, "blocks_per_sm"_a = c.blocks_per_sm,
+                  "warp_slices"_a = c.warp_slices, "boxes"_a = c.boxes, "pingpong"_a = c.pingpong, "alignment"_a = c.alignment,
+                  "maths"_a = maths, "archs"_a = archs, "compiled_for"_a = compiled_for);
 }
 
 py::list list_kernels() {

@@ -63,7 +63,7 @@ Status with_layouts(const GemmDesc& p, F&& act) {
   return order_of(p.a) == Order::row_major ? with_b(std::true_type()) : with_b(std::false_type());
 }
 
-// with_layouts for a kernel of OperandAccess::aligned. Its fp32 operands always have K contiguous (see needs_repack).
+// with_layouts for a kernel of OperandAccess::aligned_fp32_along_k.
 template <Math MATH, typename F>
 Status with_aligned_layouts(const GemmDesc& p, F&& act) {
   if constexpr (is_f32(operand_dtype(MATH))) return act(std::true_type(), std::true_type());

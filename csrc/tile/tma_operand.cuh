@@ -53,13 +53,13 @@ inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t
   return status_of(result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue, "cuTensorMapEncodeTiled");
 }
 
-// Describes boxes of an operand x, (outer, K): (tile_outer, 128 bytes) if K is contiguous, (64, 128 bytes) otherwise. The
-// kernel says which, because the strides of a single element do not. TMA rounds fp32 to TF32: wgmma would truncate it, which
-// doubles the error.
+// Describes boxes of an operand x, (outer, K): (tile_outer, 128 bytes) if K is contiguous, and otherwise rows of 128 bytes, as many
+// k as a row has elements. The kernel says which, because the strides of a single element do not. TMA rounds fp32 to TF32: wgmma
+// would truncate it, which doubles the error.
 inline Status make_box_map(CUtensorMap& map, const MatrixView& x, int64_t outer, int64_t k, bool k_contiguous, int tile_outer) {
   constexpr CUtensorMapDataType tf32 = CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
   return k_contiguous ? make_tensor_map(map, x.data, x.dtype, outer, k, x.row, tile_outer, {}, {}, tf32)
-                      : make_tensor_map(map, x.data, x.dtype, k, outer, x.col, 64, {}, {}, tf32);
+                      : make_tensor_map(map, x.data, x.dtype, k, outer, x.col, kBoxBytes / size_of(x.dtype), {}, {}, tf32);
 }
 
 // How many of a tile's rows TMA loads: the `left` rows that lie in the matrix, rounded up to a multiple of `unit`. Rows beyond
@@ -110,27 +110,27 @@ Status with_tma_operands(const Launch& call, Maths<MATHS...> maths, F&& act) {
 // Where vector `vector` of row `row` lies in a box, in bytes. The 128-byte swizzle puts it in place vector ^ row % 8.
 __device__ __forceinline__ uint32_t box_offset(int row, int vector) { return row * kBoxBytes + (vector ^ (row & 7)) * 16; }
 
-// An operand's tile in shared memory: (rows, 128 bytes) if K is contiguous, (rows / 64, 64, 128 bytes) otherwise. In the second
-// form a 128-byte row holds 64 rows of A or columns of B at one k.
-template <bool K_CONTIGUOUS>
+// An operand's tile in shared memory: (rows, 128 bytes) if K is contiguous, (rows / UNIT, UNIT, 128 bytes) otherwise. In the
+// second form a 128-byte row holds UNIT rows of A or columns of B at one k: 64 of 16 bits, and 32 of fp32.
+template <bool K_CONTIGUOUS, int UNIT = 64>
 struct TmaOperandTile {
   const TmaDescriptors& map;
   const int outer;  // the tile's first row of A or column of B
   // 128-byte rows that TMA loads per K tile: none if the tile lies outside the matrix.
-  const int lines = max(0, rows_inside(map.tile_outer, map.outer - outer, K_CONTIGUOUS ? 8 : 64));
+  const int lines = max(0, rows_inside(map.tile_outer, map.outer - outer, K_CONTIGUOUS ? 8 : UNIT));
   const CUtensorMap& box = K_CONTIGUOUS && outer > 0 && lines < map.tile_outer ? map.last : map.tile;
 
   __device__ __forceinline__ void load(uint32_t smem, uint32_t barrier, int k0) const {
     if (K_CONTIGUOUS) tma_load(smem, box, barrier, k0, outer);
     else
-      for (int i = 0; i < lines; i += 64) tma_load(smem + i * kBoxBytes, box, barrier, outer + i, k0);
+      for (int i = 0; i < lines; i += UNIT) tma_load(smem + i * kBoxBytes, box, barrier, outer + i, k0);
   }
 
   // Loads the tile for several blocks of the cluster, see tma_load_multicast.
   __device__ __forceinline__ void load_multicast(uint32_t smem, uint32_t barrier, int k0, uint16_t blocks) const {
     if (K_CONTIGUOUS) tma_load_multicast(smem, box, barrier, k0, outer, blocks);
     else
-      for (int i = 0; i < lines; i += 64) tma_load_multicast(smem + i * kBoxBytes, box, barrier, outer + i, k0, blocks);
+      for (int i = 0; i < lines; i += UNIT) tma_load_multicast(smem + i * kBoxBytes, box, barrier, outer + i, k0, blocks);
   }
 };
 
