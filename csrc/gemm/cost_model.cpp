@@ -13,11 +13,11 @@ constexpr double kCopyOfPeak = 4.1e6 / (kH200.dram_gb_per_s * 1e3);  // share of
 constexpr double kReduce = 3.81;    // finish one kernel, start the reduction and read the first kernel's results
 constexpr double kEpilogue = 6.19;  // of a tile of 128x256, if the configuration gives no time
 constexpr double kDViaRegisters = 1.01, kCViaRegisters = 1.05;  // 32 KB of a tile, copied by two warpgroups
-constexpr double kRowEnds = 77.3;                               // columns: the ends of a row of D cost as much as 64 columns
+constexpr double kRowEnds = 77.3;                               // columns that cost as much as the ends of a row of D
 constexpr double kSingle = 2.94, kPingpong = 1.58;  // factors of one warpgroup and of pingpong, over two cooperative warpgroups
 constexpr double kRelu = 0.4, kGated = 2.8;         // the activation of a tile of 128x256
 constexpr double kBoxStore = 0.493;                 // after the last product, for each box that a warpgroup fills at once
-constexpr double kOtherBoxes = 3.67;                // boxes: a tile of 128x256 of other kernels counts as four
+constexpr double kOtherBoxes = 3.67;                // boxes that a tile of 128x256 of other kernels counts as
 constexpr double kPingpongOrder = 0.371;            // between the products of two pingpong warpgroups
 constexpr double kUnalignedCopies = 1.12;           // of operands that are read in less than 16 bytes
 constexpr double kOddVectors = 1.5;    // the epilogue of a 16-bit D whose rows are not aligned to 16 bytes, in vectors

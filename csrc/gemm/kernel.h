@@ -118,11 +118,11 @@ inline Code kCode[sizeof(CONFIGS) / sizeof(CONFIGS[0])];
 
 // The layouts of A and B that a kernel can read.
 enum class OperandAccess : uint8_t {
-  any,                  // any strides
-  contiguous,           // a direction of stride 1
-  aligned,              // a direction of stride 1 in 16-byte vectors (access.h); planner.cpp has other operands repacked
-  aligned_a_along_k,    // the same, and A has K contiguous
-  aligned_fp32_along_k  // the same, and fp32 operands have K contiguous: ldmatrix and wgmma transpose only 16-bit elements
+  any,                   // any strides
+  contiguous,            // a direction of stride 1
+  aligned,               // a direction of stride 1 in 16-byte vectors (access.h); planner.cpp has other operands repacked
+  aligned_fp32_along_k,  // `aligned`, and fp32 operands have K contiguous: ldmatrix and wgmma transpose only 16-bit elements
+  aligned_a_along_k      // `aligned`, and A has K contiguous
 };
 constexpr bool repacks(OperandAccess access) { return access >= OperandAccess::aligned; }
 constexpr bool repacks_a_along_k(OperandAccess access, Math math) {
