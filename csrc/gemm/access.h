@@ -43,8 +43,8 @@ bool needs_repack(const X& x, int64_t outer, int64_t k, bool along_k = false, in
 
 // The strides of operand x, (outer, K), after repacking. Rows start at 16-byte boundaries. Rows of 1024 bytes or more start at
 // 128-byte cache lines, because TMA and cp.async fetch 128 bytes of a row at a time. 16-bit operands keep their contiguous
-// direction. K becomes contiguous for fp32, for operands without a direction of stride 1, and for a single
-// row, whose columns would hold one element and padding.
+// direction. K becomes contiguous for fp32, for operands without a direction of stride 1, and for a single row, whose columns
+// would hold one element and padding.
 template <typename X>
 X repacked(X x, int64_t outer, int64_t k, bool along_k = false) {
   const bool along_outer = !is_f32(x.dtype) && !along_k && order_of(x) == Order::col_major && outer > 1;

@@ -47,8 +47,8 @@ constexpr Config wgmma_multicast_config(int tile_m, int tile_n, int groups, int 
   const int stage = (tile_m + tile_n) * 128 + 16, epilogue = multicast_epilogue_bytes(tile_m, tile_n, groups, buffers);
   const int fit = (kRoom - epilogue) / stage, stages = fit < kMostStages ? fit : kMostStages;
   const int smem_bytes = stages * stage + epilogue, threads = (groups + 1) * 128;
-  const bool tf32 =
-      tile_n <= 128 && (tile_m == 16 || tile_m % 64 == 0 || tile_m == 32);  // more sizes would take longer to build
+  // TF32 needs few sizes, and each takes time to build.
+  const bool tf32 = tile_n <= 128 && (tile_m == 16 || tile_m == 32 || tile_m % 64 == 0);
   return {tile_m, tile_n, 64, stages, threads, smem_bytes, 1, 0, 0, 1, buffers, false, kHopper, 16, true, tf32};
 }
 
