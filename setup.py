@@ -41,6 +41,7 @@ CONFIGURATIONS = {
     "11_wgmma_multicast": 40 * [HOPPER],
     "09_wgmma_cluster": 2 * [HOPPER],
     "10_mma_guarded": [HOPPER, *5 * [BOTH]],
+    "12_mma_short": 3 * [BOTH],
     "05_wmma_kstage": [AMPERE, BOTH],
     "03_wmma_block": [AMPERE, BOTH],
     "04_wmma_double_buffer": [BOTH],

@@ -26,7 +26,7 @@ from bench.survey import GRAPH_MICROSECONDS, LAUNCH_MICROSECONDS, MAX_SETS, SECO
 from bench.sweep import containing, run_by_name
 from bench.timing import record, sets_to_rotate
 from torch_addmm_tc import timing
-from torch_addmm_tc.tools.planning import Plan, problem_key
+from torch_addmm_tc.tools.planning import Plan, cluster_name, problem_key
 
 ROUNDS = 3
 
@@ -60,8 +60,10 @@ def names(problem: str, gpu, within: float, most: int, kernel: str) -> list[str]
     for x in runnable:
         if x.microseconds > longest:
             continue
-        for cluster in [f"/{m}x{n}" for m, n in traits[x.kernel]["clusters"]] if x.cluster else [""]:
-            for width, slices in itertools.product(widths(x, cluster), ("", "/k1") if x.exact_name != x.name else ("",)):
+        for shape in traits[x.kernel]["clusters"]:
+            cluster = f"/{cluster_name(shape)}" if x.cluster else ""
+            splits = traits[x.kernel]["split_k"] and shape[2] == 1
+            for width, slices in itertools.product(widths(x, cluster), ("", "/k1") if splits else ("",)):
                 mode = Plan.of(problem, gpu, f"{x.kernel}/{x.index}{cluster}{width}{slices}").pick
                 if mode and ((not width and not slices) or mode.microseconds <= longest):
                     chosen[mode.exact_name] = mode

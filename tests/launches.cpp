@@ -148,13 +148,13 @@ void check(const GemmDesc& p, const PlanKey& key, const Candidate& x, const Devi
   expect(int(product.blockDim.x) == x.config->threads, "another number of threads than the configuration says");
   expect(int(product.dynamicSmemBytes) == x.config->smem_bytes, "other shared memory than the configuration says");
   const PlanKey as_run = x.exchanged ? exchange_operands(key) : key;
-  const bool cluster = x.kernel->split_k == SplitK::cluster;
-  if (!cluster && needs_order(as_run, *x.config, x.modes)) expect(!recorded.pdl[before], "PDL, although the blocks need order");
-  expect(cluster || int(product.gridDim.x) <= device.gpu.num_sms * x.config->blocks_per_sm, "more blocks than the GPU holds");
-  if (cluster && !after)
-    expect(recorded.clusters == x.modes.k_slices && product.gridDim.x % x.modes.k_slices == 0, "clusters are not K slices");
-  if (!cluster && !after) expect(recorded.clusters == x.modes.cluster.blocks(), "another cluster than the candidate says");
-  expect(product.gridDim.x % unsigned(x.modes.cluster.blocks()) == 0, "a part of a cluster");
+  const Cluster& cluster = x.modes.cluster;
+  if (needs_order(as_run, *x.config, x.modes)) expect(!recorded.pdl[before], "PDL, although the blocks need order");
+  const bool persistent = cluster.k == 1;
+  expect(
+      !persistent || int(product.gridDim.x) <= device.gpu.num_sms * x.config->blocks_per_sm, "more blocks than the GPU holds");
+  if (!after) expect(recorded.clusters == cluster.blocks(), "another cluster than the candidate says");
+  expect(product.gridDim.x % unsigned(cluster.blocks()) == 0, "a part of a cluster");
   if (x.kernel->unit == Unit::wgmma && key.k > 0) expect(recorded.maps >= 2, "operands without tensor maps");
 }
 
@@ -172,6 +172,7 @@ int main() {
       for (Candidate x : candidates(key, device)) {
         if (x.reason) continue;
         x.modes.cluster = x.kernel->clusters[int(below(x.kernel->clusters.count))];
+        x.modes.k_slices = x.modes.cluster.k > 1 ? x.modes.cluster.k : x.modes.k_slices;
         const int width = int(below(x.kernel->narrower.count + 1));
         x.modes.columns = x.config->tile_n - (width > 0 ? x.kernel->narrower[width - 1] : 0);
         check(p, key, x, device), ++checked;

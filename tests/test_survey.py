@@ -208,7 +208,7 @@ def key():
 
 
 def test_candidates_are_timed_in_every_cluster_and_two_widths_with_k_whole_and_split(key):
-    chosen = candidates.names(key, H200, within=math.inf, most=1000, kernel="")
+    chosen = candidates.names(key, H200, within=math.inf, most=10000, kernel="")
     assert len(chosen) == len(set(chosen)) and Plan.of(key, H200).pick.exact_name in chosen
     kernels = {kernel["name"]: kernel for kernel in tc.kernels()}
     modes = {}
@@ -221,8 +221,10 @@ def test_candidates_are_timed_in_every_cluster_and_two_widths_with_k_whole_and_s
     modes = {mode: slices for mode, widths in modes.items() for slices in widths.values()}
     multicast = [mode for mode in modes if mode[0] == "wgmma_multicast"]
     assert len(multicast) == 2 * len(kernels["wgmma_multicast"]["configs"]) * len(kernels["wgmma_multicast"]["clusters"])
-    for (kernel, *_), slices in modes.items():
-        if kernel in ("wgmma_tma", "wgmma_multicast"):
+    for (kernel, _, cluster, _), slices in modes.items():
+        if cluster and cluster[2] > 1:
+            assert slices == {cluster[2]}
+        elif kernel in ("wgmma_tma", "wgmma_multicast"):
             assert 1 in slices and len(slices) <= 2
     assert any(len(slices) == 2 for slices in modes.values())
 

@@ -61,11 +61,16 @@ def test_names_fix_clusters_and_k_slices():
         assert planned(small, name) == ("wgmma_multicast/4", 2)
     assert Plan.of(small, H200, "wgmma_multicast/4/n40").pick.columns == 40
     assert Plan.of(small, H200, "wgmma_multicast/4/2x1").pick.columns == 64  # a cluster without columns means whole tiles
-    assert planned(name="wgmma_tma/0/k64") == planned(name="wgmma_cluster/0/k1") == (None, 0)  # the planner considers neither
+    assert planned(name="wgmma_tma/0/k64") == (None, 0)  # the planner does not consider it
+    assert planned(name="wgmma_cluster/0/1x1x3") == ("wgmma_cluster/0", 3)
+    assert planned(small, "wgmma_multicast/4/1x1x2") == (
+        "wgmma_multicast/4",
+        2,
+    )  # two blocks share K, so that it has two slices
     ends = ("0/", "0/k0", "0/k03", "0/k65", "k2", "0/3", "0/k2/k2", "0/2x1")
     tma = (f"wgmma_tma/{end}" for end in (*ends, "0/n56"))
     multicast = (f"wgmma_multicast/4/{end}" for end in ("n64", "n0", "n44", "n072", "n40/2x1", "k2/n40", "k2/2x1"))
-    for name in (*tma, *multicast, "simt/0/k1", "/"):
+    for name in (*tma, *multicast, "wgmma_cluster/0/k2", "wgmma_multicast/4/1x1x5", "simt/0/k1", "/"):
         with pytest.raises(ValueError, match="there is no kernel"):
             planned(name=name)
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from torch_addmm_tc import _C
-from torch_addmm_tc.tools.planning import plan
+from torch_addmm_tc.tools.planning import cluster_name, plan
 
 # IEEE 754: p bits of significand give a unit roundoff of 2^-p.
 UNIT_ROUNDOFF = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-24}
@@ -346,17 +346,23 @@ def runnable_configs() -> dict[str, list[str]]:
 
     Returns:
         {kernel name: ["NAME/INDEX" of a configuration, ...]}, in ladder order. A kernel that has a choice of clusters appears
-        with two names for each configuration: single blocks, and clusters whose shape the index decides. A kernel whose tiles
-        may be narrower appears with a third, of narrower tiles in single blocks or clusters.
+        with several names for each configuration: single blocks, clusters that share operands and clusters that share K, whose
+        shapes the index decides. A kernel whose tiles may be narrower appears with one more, of narrower tiles in any cluster.
     """
     x = torch.empty(256, 256, dtype=torch.float16, device="meta")
     runnable = {(candidate.kernel, candidate.index) for candidate in plan(x, x, x).candidates if candidate.reason is None}
 
     def names(kernel, i):
-        single, *clusters = every = [f"/{m}x{n}" for m, n in kernel["clusters"]]
-        modes = [single, clusters[i % len(clusters)]] if clusters else [""]
+        every = kernel["clusters"]
+        kinds = [
+            [x for x in every if math.prod(x) == 1],
+            [x for x in every if math.prod(x) > 1 and x[2] == 1],
+            [x for x in every if x[2] > 1],
+        ]
+        modes = [f"/{cluster_name(kind[i % len(kind)])}" for kind in kinds if kind] if len(every) > 1 else [""]
         if narrower := kernel["narrower"]:
-            modes.append(f"{every[i % len(every)]}/n{kernel['configs'][i]['tile_n'] - narrower[i % len(narrower)]}")
+            columns = kernel["configs"][i]["tile_n"] - narrower[i % len(narrower)]
+            modes.append(f"/{cluster_name(every[i % len(every)])}/n{columns}")
         return [f"{kernel['name']}/{i}{x}" for x in modes]
 
     found = {}

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../layout/tile_parts.h"
+#include "../ptx/cluster.cuh"
 #include "tma.cuh"
 
 namespace tc {
@@ -21,7 +22,7 @@ struct TransposedPaths {
 inline Status make_transposed_paths(TransposedPaths& paths, const GemmDesc& p, const TileParts& parts, const Modes& modes) {
   paths.columns = modes.columns;
   paths.c_path = c_path_of(p);
-  const Layers layers{modes.k_slices, p.d.batch};
+  const Layers layers{modes.layers(), p.d.batch};
   const int64_t tiles = modes.columns % 64 == 0 ? 0 : p.n / modes.columns;
   const auto make = [&](TransposedPaths::Maps& maps, int rows) {
     Status status = make_tensor_map(maps.d, p.d.data, p.d.dtype, p.m, writable_columns(p), p.d.row, rows, layers);
@@ -35,6 +36,20 @@ inline Status make_transposed_paths(TransposedPaths& paths, const GemmDesc& p, c
   const Status status = make(paths.parts, parts.rows);
   return status.ok() && parts.last < parts.rows ? make(paths.last, parts.last) : status;
 }
+
+// How the blocks of a cluster that share K divide the parts of their tile: block `slice` of `count` finishes every count-th part.
+struct PartOwners {
+  static constexpr int kMost = 3;  // blocks
+  int count, slice;
+
+  // Which block finishes part i, and how many parts before i it finishes. The compiler knows i, so that these are selections.
+  __device__ int owner(int i) const { return count == 3 ? i % 3 : i & (count - 1); }
+  __device__ int before(int i) const { return count == 3 ? i / 3 : count == 2 ? i / 2 : i; }
+  __device__ bool mine(int i) const { return owner(i) == slice; }
+  // The place among the sums of part i, in the memory of its owner, of those that block `x` sends.
+  __device__ int place(int i, int x) const { return before(i) * (count - 1) + x - (x > owner(i)); }
+  static constexpr int most_places(int parts) { return std::max((parts + 1) / 2, (parts + 2) / 3 * 2); }
+};
 
 // The epilogue for tiles of (ROWS, COLS) of D, of which a warpgroup holds the transpose: accumulators of COLS / 64 blocks of 64
 // columns of D by ROWS rows. T is the operands' type, and D's type is T or fp32. A part of a tile is (rows_of(), 64 columns) of
@@ -56,6 +71,7 @@ struct TransposedEpilogue {
   const uint32_t c_full;  // (BUFFERS) barriers: the part of C has arrived
   const int group;        // the warpgroup's number; named barrier 1 + group is its own
   const int thread;       // in the warpgroup
+  const PartOwners owners;
 
   __device__ uint32_t part(int i) const { return smem_address(buffers) + i % BUFFERS * PART_BYTES; }
   __device__ void sync() const { named_barrier<128>(1 + group); }
@@ -108,6 +124,56 @@ struct TransposedEpilogue {
   // the part, in acc[4 j + 2 h + e].
   __device__ __forceinline__ float* acc_of(float (&acc)[BLOCKS][ROWS / 2], int i) const {
     return &acc[i / PER_BLOCK][i % PER_BLOCK * PART_ROWS / 2];
+  }
+
+  // The sums of a part are vectors of four, (SUMS, 128) of them in shared memory.
+  static constexpr int SUMS = PART_ROWS / 8, SUMS_BYTES = SUMS * 128 * 16;
+  static constexpr int ALL_SUMS_BYTES = PartOwners::most_places(COUNT) * SUMS_BYTES;  // that a warpgroup receives, at most
+
+  // How many bytes of sums the warpgroup receives.
+  __device__ int received_bytes() const {
+    int bytes = 0;
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) bytes += owners.mine(i) ? (owners.count - 1) * rows_of(i) / 8 * 128 * 16 : 0;
+    return bytes;
+  }
+
+  // Sends the sums of the parts that other blocks finish to their memory at `smem`, where `received` counts the bytes. Block x of
+  // those that share K has rank first_rank + (x << log2_step) in the cluster.
+  __device__ __forceinline__ void send_sums(const float (&acc)[BLOCKS][ROWS / 2], uint32_t smem, uint32_t received,
+                                            int first_rank, int log2_step) const {
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+      if (owners.mine(i)) continue;
+      const int rank = first_rank + (owners.owner(i) << log2_step);
+      const uint32_t barrier = address_in_block(received, rank);
+      const uint32_t to = address_in_block(smem + owners.place(i, owners.slice) * SUMS_BYTES + thread * 16, rank);
+      const float* const sums = &acc[i / PER_BLOCK][i % PER_BLOCK * PART_ROWS / 2];
+#pragma unroll
+      for (int x = 0; x < SUMS; ++x)
+        if (x < rows_of(i) / 8)
+          store_async(to + x * 128 * 16, make_float4(sums[x * 4], sums[x * 4 + 1], sums[x * 4 + 2], sums[x * 4 + 3]), barrier);
+    }
+  }
+
+  // Adds the sums that the other blocks have sent to `smem`.
+  __device__ __forceinline__ void add_sums(float (&acc)[BLOCKS][ROWS / 2], uint32_t smem) const {
+#pragma unroll 1
+    for (int other = 0; other < owners.count; ++other) {
+      if (other == owners.slice) continue;
+#pragma unroll
+      for (int i = 0; i < COUNT; ++i) {
+        if (!owners.mine(i)) continue;
+        const uint32_t from = smem + owners.place(i, other) * SUMS_BYTES + thread * 16;
+        float* const sums = acc_of(acc, i);
+#pragma unroll
+        for (int x = 0; x < SUMS; ++x) {
+          if (x >= rows_of(i) / 8) break;
+          const float4 y = ld_shared_16(from + x * 128 * 16);
+          sums[x * 4] += y.x, sums[x * 4 + 1] += y.y, sums[x * 4 + 2] += y.z, sums[x * 4 + 3] += y.w;
+        }
+      }
+    }
   }
 
   // Calls act(j, count, address) for every eight rows j of 16-bit part i, two at a time while there are two: `count` 8x8
@@ -190,6 +256,9 @@ struct TransposedEpilogue {
     if (paths.c_path == CPath::row) cp_async_wait<0>();  // the barrier before the first part makes the whole row visible
 #pragma unroll
     for (int first = 0; first < COUNT; first += BATCH) {
+      // Parts that other blocks finish are computed with the others of their batch, because a condition for each would double the
+      // time to compile.
+      if (BATCH == 1 && !owners.mine(first) && paths.c_path != CPath::tma) continue;
       const auto each = [&](auto&& act) {
 #pragma unroll
         for (int i = first; i < first + BATCH; ++i) act(i);
@@ -213,7 +282,7 @@ struct TransposedEpilogue {
       fence_proxy_async();
       sync();
       each([&](int i) {
-        if (owns(i)) store_d(i, m0, tile, slice);
+        if (owns(i) && owners.mine(i)) store_d(i, m0, tile, slice);
       });
       // The next part of C takes the buffer whose store is one batch older, so that this batch's store has time to end.
       if (paths.c_path == CPath::tma && first >= LATER && first - LATER + BUFFERS < COUNT)

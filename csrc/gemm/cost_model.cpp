@@ -30,41 +30,55 @@ constexpr double kOverlap = 1.41;      // of kLaunch, hidden under the previous 
 // Waves of a Hopper kernel's tiles. They, the configurations' rates and epilogues, and the constants of wgmma_multicast and
 // mma_guarded below were fitted to 13,240 times at 809 problems on an H200: bench/results/h200-candidates-20270101.json and
 // h200-candidates-20270411.json. The second has large shares of TF32, of few columns, and of pitches that are no multiples of 128
-// bytes. Candidates near the fastest counted most; there the root mean square of the differences is 12 %.
-constexpr double kStreaming = 4.80e6;    // bytes per microsecond from DRAM, in a wave that waits for nothing else
-constexpr double kPort = 95.9e3;         // the same for two neighbouring SMs, which share a port
-constexpr double kL2 = 149e3;            // bytes per microsecond from L2, for each SM
-constexpr double kFreshGrid = 0.565;     // of kOverlap, lost by a grid without PDL (needs_order)
-constexpr double kStraddling = 2.54;     // of L2: a row of 128 bytes that begins within a line, over one that begins with it
-constexpr double kTmaStart = 0.282;      // wgmma_tma's barriers and tensor maps
-constexpr double kTmaTile = 1.42;        // of a tile of wgmma_tma, whatever its size, from the second on
-constexpr double kClusterStart = 0.181;  // kTmaStart of wgmma_cluster
-constexpr double kEmptyRows = 0.756;     // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
-constexpr double kClusterWave = 3;       // of a further wave of wgmma_cluster: 0.4 were measured at few rows, and tens at many
+// bytes. Candidates near the fastest counted most; there the root mean square of the differences is 12 %. Constants that concern
+// clusters, stores in L2, shared memory and mma_short were then fitted to 10,088 times: at every third of these problems, and at
+// the 281 of h200-candidates-20280311.json, most of which have 65 to 1100 rows.
+constexpr double kStreaming = 4.80e6;       // bytes per microsecond from DRAM, in a wave that waits for nothing else
+constexpr double kPort = 95.9e3;            // the same for two neighbouring SMs, which share a port
+constexpr double kL2 = 149e3;               // bytes per microsecond from L2, for each SM
+constexpr double kFreshGrid = 0.565;        // of kOverlap, lost by a grid without PDL (needs_order)
+constexpr double kSharedLoads = 0.8;        // of L2: loads that blocks share by multicast, over those of single blocks
+constexpr double kUnmerged = 1.3;           // the same of single blocks that share K, of which L2 merges fewer
+constexpr double kStores = 0.444;           // of L2: stores, over loads
+constexpr double kStraddlingStores = 1.73;  // the same if rows of D begin within lines
+constexpr double kStraddling = 2.54;        // of L2: a row of 128 bytes that begins within a line, over one that begins with it
+constexpr double kTmaStart = 0.282;         // wgmma_tma's barriers and tensor maps
+constexpr double kTmaTile = 1.42;           // of a tile of wgmma_tma, whatever its size, from the second on
+constexpr double kClusterStart = 0.72;      // kTmaStart of wgmma_cluster
+constexpr double kEmptyRows = 0.756;        // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
+constexpr double kClusterWave = 3;  // of a further wave of blocks that share K: 0.4 were measured at few rows, and tens at many
 
 // wgmma_multicast, from its tile's size alone. Most tiles wait for shared memory, which TMA writes and wgmma reads through the same
 // port: every wgmma reads both operands anew.
 constexpr double kWgmmaOfPeak = 0.79;         // share of the data sheet's peak that wgmma reaches
-constexpr double kShared = 236e3;             // bytes per microsecond through an SM's shared memory
+constexpr double kShared = 271e3;             // bytes per microsecond through an SM's shared memory
 constexpr double kTransposedReads = 2.68;     // of wgmma's M operand, if it is not contiguous along K
 constexpr double kLeastKTile = 0.126;         // of one block, however many stages it has
-constexpr double kTransposedEpilogue = 6.32;  // of a tile of 128x256, 16-bit with a full C
+constexpr double kTransposedEpilogue = 7.11;  // of a tile of 128x256, 16-bit with a full C
 constexpr double kNextTile = 0.519;           // from a tile's epilogue to the next tile's products
-constexpr double kMulticastStart = 0.468;     // kTmaStart of this kernel: it has more of both
-constexpr double kCluster = 0.71;             // the start and the end of blocks that wait for each other
-constexpr double kSharedA = 1.07;             // products of blocks that share A, over those of single blocks
+constexpr double kMulticastStart = 0.374;     // kTmaStart of this kernel: it has more of both
+constexpr double kCluster = 0.42;             // the start and the end of blocks that wait for each other
+constexpr double kSharedA = 1.04;             // products of blocks that share A, over those of single blocks
 constexpr double kSharedB = 1.02;             // the same of blocks that share B
-constexpr double kInFours = 0.91;             // share of the SMs that clusters of four occupy: 30 clusters on an H200
+constexpr double kSharedSums = 0.445;         // blocks that share K wait for each other and send sums
+constexpr double kSumsRate = 38.4e3;          // bytes per microsecond that a block receives from others
+constexpr double kInThrees = 0.887;           // share of the SMs that clusters of three occupy: 39 clusters on an H200
+constexpr double kInFours = 0.91;             // the same of clusters of four, 30, and of eight, 15
 
 // mma_guarded. A small K tile takes as long as a large one: the code for every alignment and order is long and scattered.
 constexpr double kGuardedKTile = 1.12;      // the least
 constexpr double kGuardedSlices = -0.55;    // power of the groups of warps that share a K tile
 constexpr double kGuardedTile = 0.571;      // the first K tile and the start
 constexpr double kGuardedEpilogue = 0.896;  // of a tile of 64x64
-constexpr double kGuardedLaunch = 2.13;
+constexpr double kGuardedLaunch = 1.89;
 constexpr double kGuardedExposed = 0.066;               // kExposed of this kernel
 constexpr double kOddResult = 1.8;                      // the epilogue of a D whose rows are not aligned to 16 bytes
 constexpr double kBy8 = 1.6, kBy4 = 2.04, kBy2 = 2.32;  // copies of operands whose rows are aligned to 8, 4 and 2 bytes
+
+// mma_short, of which 60 times were fitted.
+constexpr double kShortTile = 0.835;     // the first K tile's loads and the last stores, for each wave
+constexpr double kShortKTile = 1.2;      // the latency of a K tile's loads
+constexpr double kShortEpilogue = 0.25;  // of a tile of 64x64, while only its instructions run
 
 constexpr double large_tiles(const Config& config) { return double(config.tile_m * config.tile_n) / (128 * 256); }
 
@@ -121,8 +135,7 @@ double dram_us(const PlanKey& p, int d_layers, const DeviceSpec& device) {
 
 double launch_us(const KernelTraits& kernel, const Config& config, const PlanKey& p, const Modes& modes) {
   if (!repacks(kernel.access) || !uses_pdl(config)) return kLaunch;
-  const bool in_order = kernel.split_k != SplitK::cluster && needs_order(p, config, modes);
-  return kLaunch - kOverlap + (in_order ? kFreshGrid : 0);
+  return kLaunch - kOverlap + (needs_order(p, config, modes) ? kFreshGrid : 0);
 }
 
 // A kernel's time, launch included. Arithmetic and memory overlap but for a share of the shorter.
@@ -176,9 +189,9 @@ struct Waves {
 
 // Blocks that share by multicast read once. Weights in 72 tiles stream from DRAM at 39 KB/us for each SM, because some SMs share
 // their port; 64 tiles have a port each and stream at 59.
-Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, int d_layers, const DeviceSpec& device) {
+Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const DeviceSpec& device) {
   const Cluster& cluster = modes.cluster;
-  const int64_t work = ceil_div(p.m, config.tile_m * cluster.m) * ceil_div(p.n, modes.columns * cluster.n) * modes.k_slices;
+  const int64_t work = ceil_div(p.m, config.tile_m * cluster.m) * ceil_div(p.n, modes.columns * cluster.n) * modes.layers();
   const int64_t at_once = clusters_at_once(config, cluster, device);
   if (work == 0) return {};
   // Rows of 128 bytes of a K tile. B without K contiguous consists of 64 columns.
@@ -188,9 +201,14 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, int d
       double(std::min<int64_t>(config.tile_m, p.m)) * cluster.m * (straddles_lines(p.a, p.m, p.k) ? kStraddling : 1);
   const bool b_straddles = straddles_lines(p.b, p.k, p.n) || (modes.columns % 64 != 0 && !b_along_k);
   const double b_rows = double(std::min<int64_t>(columns, p.n)) * cluster.n * (b_straddles ? kStraddling : 1);
-  const double l2 = (a_rows + b_rows) * p.k / modes.k_slices * size_of(p.a.dtype) / (kL2 * device.gpu.num_sms);
+  const double merged = cluster.m * cluster.n > 1 ? kSharedLoads : cluster.k > 1 ? kUnmerged : 1;
+  const double stores =
+      double(std::min<int64_t>(config.tile_m, p.m)) * cluster.m * std::min<int64_t>(int64_t(modes.columns) * cluster.n, p.n) *
+      size_of(p.d.dtype) * (straddles_lines(p.d, p.m, p.n) ? kStraddlingStores : kStores);
+  const double loads = (a_rows + b_rows) * merged * p.k / modes.layers() * size_of(p.a.dtype);
+  const double l2 = (loads + stores) / (kL2 * device.gpu.num_sms);
   const double bandwidth = kStreaming * device.gpu.dram_gb_per_s / kH200.dram_gb_per_s;
-  const double bytes = dram_us(p, d_layers, device) * bytes_per_us(device) / work;  // of a cluster's tile, from DRAM
+  const double bytes = dram_us(p, modes.layers(), device) * bytes_per_us(device) / work;  // of a cluster's tile, from DRAM
   const auto wave = [&](int64_t clusters) {
     const double sms_at_port = clusters * cluster.blocks() > device.gpu.num_sms / 2 ? 2 : 1;
     const double dram = std::max(clusters * bytes / bandwidth, bytes / cluster.blocks() * sms_at_port / kPort);
@@ -210,7 +228,7 @@ double tile_us(const KernelTraits& kernel, const Config& config, Math math, cons
 }  // namespace
 
 int64_t clusters_at_once(const Config& config, const Cluster& cluster, const DeviceSpec& device) {
-  const double share = cluster.blocks() > 2 ? kInFours : 1;
+  const double share = cluster.blocks() == 3 ? kInThrees : cluster.blocks() > 3 ? kInFours : 1;
   return std::max(1, int(device.gpu.num_sms * share) * config.blocks_per_sm / cluster.blocks());
 }
 
@@ -230,18 +248,18 @@ double estimate_tma_epilogue(const KernelTraits& kernel, const Config& config, M
                              const DeviceSpec& device) {
   const double epilogue = tma_epilogue_us(config, p) + activation_us(p.activation) * large_tiles(config) + kTmaTile;
   const double product = tile_us(kernel, config, math, p, modes, device);
-  const Waves waves = waves_of(config, p, modes, modes.k_slices, device);
+  const Waves waves = waves_of(config, p, modes, device);
   const double hidden = std::max(product + kPingpongOrder, (product + epilogue) / 2);
   const double tiles = config.pingpong && waves.count > 1 ? waves.us(hidden, 0) + epilogue : waves.us(product, epilogue);
   return tiles + launch_us(kernel, config, p, modes) + kTmaStart - kTmaTile + kBoxStore * config.boxes;
 }
 
-// A block of a cluster has one tile, so that no product hides its epilogue. D is written once.
+// A block of a cluster has one tile, so that no product hides its epilogue.
 double estimate_cluster(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
                         const DeviceSpec& device) {
   const double product = tile_us(kernel, config, math, p, modes, device);
   const double epilogue = config.epilogue_us * (kEmptyRows + (1 - kEmptyRows) * std::min(1.0, double(p.m) / config.tile_m));
-  const Waves waves = waves_of(config, p, modes, 1, device);
+  const Waves waves = waves_of(config, p, modes, device);
   return waves.us(product, epilogue) + std::max<int64_t>(0, waves.count - 1) * kClusterWave +
          launch_us(kernel, config, p, modes) + kClusterStart;
 }
@@ -260,11 +278,16 @@ double estimate_multicast(const KernelTraits& kernel, const Config& config, Math
   const double product = k_tiles * std::max({products, shared, kLeastKTile});
   const double c_and_d = size_of(p.d.dtype) + (present(p.c) && p.c.row && p.c.col ? size_of(p.c.dtype) : 0);
   const double epilogue = large_tiles(config) * (kTransposedEpilogue * c_and_d / 4 + activation_us(p.activation));
-  const bool coupled = modes.cluster.blocks() > 1;
-  const double waiting =
-      (modes.cluster.n > 1 ? kSharedA : 1) * (modes.cluster.m > 1 ? kSharedB : 1);  // for other blocks' stages
-  return waves_of(config, p, modes, modes.k_slices, device).us(product * waiting, epilogue + kNextTile) +
-         launch_us(kernel, config, p, modes) + kMulticastStart + (coupled ? kCluster : 0);
+  const Cluster& cluster = modes.cluster;
+  const bool coupled = cluster.blocks() > 1, shares_k = cluster.k > 1;
+  // A block that shares K reads as many sums as it finishes from each other block, and finishes whole parts.
+  const double parts = ceil_div(config.tile_m, 64), finished = std::max(1.0 / cluster.k, 1 / parts);
+  const double sums = shares_k ? kSharedSums + tile_m * tile_n * 4 * finished * (cluster.k - 1) / kSumsRate : 0;
+  const double waiting = (cluster.n > 1 ? kSharedA : 1) * (cluster.m > 1 ? kSharedB : 1);  // for other blocks' stages
+  const Waves waves = waves_of(config, p, modes, device);
+  return waves.us(product * waiting, epilogue * finished + sums + kNextTile) +
+         (shares_k ? std::max<int64_t>(0, waves.count - 1) * kClusterWave : 0) + launch_us(kernel, config, p, modes) +
+         kMulticastStart + (coupled ? kCluster : 0);
 }
 
 // The blocks of an SM hide each other's latency, until the SM is busy.
@@ -279,12 +302,26 @@ double estimate_guarded(const KernelTraits& kernel, const Config& config, Math m
                         (config.tile_m + config.tile_n);
   const double flops = 2.0 * config.tile_m * config.tile_n * config.tile_k;
   const double busy = flops / sm_rate(kernel, config, math, device) * resident * copies;
+  const bool by_rows = p.d.col == 1 && !is_f32(p.d.dtype) && (!present(p.c) || p.c.row == 0);  // epilogue/rows.cuh
   const double epilogue = kGuardedEpilogue * config.tile_m * config.tile_n / (64 * 64) * resident *
-                          (alignment(p.d, p.m, p.n) == 16 ? 1 : kOddResult);
+                          (by_rows || alignment(p.d, p.m, p.n) == 16 ? 1 : kOddResult);
   const double slower = std::max(1.0, config.tile_k / 64.0) * std::pow(config.warp_slices, kGuardedSlices) * std::sqrt(copies);
   const double arithmetic = waves * (k_tiles * std::max(kGuardedKTile * slower, busy) + kGuardedTile + epilogue);
   const double memory = dram_us(p, modes.k_slices, device);
   return std::max(arithmetic, memory) + kGuardedExposed * std::min(arithmetic, memory) + kGuardedLaunch;
+}
+
+// Each wave waits for its loads, and the blocks of an SM share its instruction slots. One wave uses PDL.
+double estimate_short(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
+                      const DeviceSpec& device) {
+  const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
+  const int64_t work = ceil_div(p.m, config.tile_m) * ceil_div(p.n, config.tile_n) * modes.k_slices;
+  const int64_t waves = ceil_div(work, int64_t(device.gpu.num_sms) * config.blocks_per_sm);
+  const double waiting = waves * (kShortTile + k_tiles * kShortKTile);
+  const double epilogue = kShortEpilogue * config.tile_m * config.tile_n / (64 * 64);
+  const double issue = ceil_div(work, device.gpu.num_sms) * (tile_us(kernel, config, math, p, modes, device) + epilogue);
+  const double arithmetic = waiting + issue, memory = dram_us(p, modes.k_slices, device);
+  return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + kLaunch - (waves <= 1 ? kOverlap : 0);
 }
 
 double repack_us(const MatrixKey& x, int64_t outer, int64_t k, const DeviceSpec& device) {
@@ -292,8 +329,8 @@ double repack_us(const MatrixKey& x, int64_t outer, int64_t k, const DeviceSpec&
 }
 
 // The reduction reads the partial sums, mostly from L2.
-double reduce_us(const PlanKey& p, int k_slices, const DeviceSpec& device) {
-  const double bytes = (k_slices * 4.0 + size_of(p.d.dtype)) * p.m * p.n + c_bytes(p);
+double reduce_us(const PlanKey& p, int layers, const DeviceSpec& device) {
+  const double bytes = (layers * 4.0 + size_of(p.d.dtype)) * p.m * p.n + c_bytes(p);
   return bytes / bytes_per_us(device) + kReduce;
 }
 

@@ -15,6 +15,7 @@ double estimate_tma_epilogue(const KernelTraits&, const Config&, Math, const Pla
 double estimate_cluster(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_multicast(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_guarded(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
+double estimate_short(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 
 // How many clusters of a configuration a GPU runs at once.
 int64_t clusters_at_once(const Config&, const Cluster&, const DeviceSpec&);
@@ -22,7 +23,7 @@ int64_t clusters_at_once(const Config&, const Cluster&, const DeviceSpec&);
 // The time to copy an operand, (outer, K), into workspace.
 double repack_us(const MatrixKey& x, int64_t outer, int64_t k, const DeviceSpec&);
 
-// The time to add the partial products of k_slices K slices and finish D.
-double reduce_us(const PlanKey&, int k_slices, const DeviceSpec&);
+// The time to add `layers` layers of partial products and finish D.
+double reduce_us(const PlanKey&, int layers, const DeviceSpec&);
 
 }  // namespace tc

@@ -61,21 +61,24 @@ struct Config {
 // together: 1024 cubed on an H200 took 14.9 microseconds with PDL and 11.2 without.
 constexpr bool uses_pdl(const Config& config) { return config.blocks_per_sm == 1; }
 
-// A cluster of m x n blocks, whose tiles are neighbours. Blocks with the same rows of A, and those with the same columns of B,
-// read them once and share them by multicast.
+// A cluster of m x n x k blocks. m x n blocks have neighbouring tiles: blocks with the same rows of A, and those with the same
+// columns of B, read them once and share them by multicast. k blocks multiply the K slices of one tile, and add their sums through
+// distributed shared memory.
 struct Cluster {
-  int m = 1, n = 1;
-  TC_HOST_DEVICE constexpr int blocks() const { return m * n; }
+  int m = 1, n = 1, k = 1;
+  TC_HOST_DEVICE constexpr int blocks() const { return m * n * k; }
 };
-constexpr bool operator==(const Cluster& x, const Cluster& y) { return x.m == y.m && x.n == y.n; }
+constexpr bool operator==(const Cluster& x, const Cluster& y) { return x.m == y.m && x.n == y.n && x.k == y.k; }
 
 inline constexpr Cluster kSingleBlock[] = {{1, 1}};
 
 // How a configuration runs a problem.
 struct Modes {
-  int k_slices = 1;
+  int k_slices = 1;  // the cluster's k, unless that is 1
   Cluster cluster;
   int columns = 0;  // of D that a tile covers: the configuration's tile_n, or fewer (KernelTraits::narrower)
+  // Layers of D, each the sum of some K slices. If there are several, a second kernel adds them.
+  constexpr int layers() const { return k_slices / cluster.k; }
 };
 constexpr bool operator==(const Modes& x, const Modes& y) {
   return x.k_slices == y.k_slices && x.cluster == y.cluster && x.columns == y.columns;
@@ -94,8 +97,8 @@ bool needs_order(const P& p, const Config& config, const Modes& modes) {
          config.tile_m * config.tile_n < 128 * 128;
 }
 
-// The arguments of a launch. With SplitK::workspace and several K slices, D holds fp32 partial products, (k_slices, M, N), and
-// the reduction applies alpha, beta and C.
+// The arguments of a launch. With several layers D holds fp32 partial products, (layers, M, N), and the reduction applies alpha,
+// beta and C.
 struct Launch {
   const GemmDesc& desc;  // canonical
   const Config& config;
@@ -133,14 +136,6 @@ constexpr bool repacks_b_along_k(OperandAccess access, Math math) {
   return access == OperandAccess::aligned_fp32_along_k && is_f32(operand_dtype(math));
 }
 
-// How blocks that multiply K slices of the same tile add their sums.
-enum class SplitK : uint8_t {
-  none,       // K is not split
-  workspace,  // blocks write partial products to workspace, and a second kernel adds them
-  cluster,    // blocks form a cluster and add the sums through distributed shared memory
-};
-constexpr int kLeastInCluster = 2, kMostInCluster = 4;  // K slices
-
 struct KernelTraits {
   const char* name;
   const char* idea;
@@ -148,7 +143,7 @@ struct KernelTraits {
   Unit unit;
   MathSet maths;
   OperandAccess access;
-  SplitK split_k;
+  bool split_k;                  // whether blocks can write the partial products of K slices to workspace
   Span<const Cluster> clusters;  // the shapes that every configuration can be launched with
   Span<const int> narrower;      // how many columns fewer than tile_n a tile may cover, in equal steps
   Span<const Config> configs;

@@ -9,10 +9,6 @@
 namespace tc {
 namespace {
 
-// The share of the SMs that clusters of K slices are to occupy. An H200 holds 30 clusters of four, on 0.91 of its SMs; how many of
-// three it holds has not been counted.
-constexpr double kInClusters = 0.9;
-
 constexpr int kMostSlices = 64;  // of K, in workspace
 constexpr int kMostWaves = 3;    // of narrower tiles
 
@@ -51,11 +47,11 @@ void choose_modes(Candidate& x, const PlanKey& key, const DeviceSpec& device, co
   const PlanKey partials = partial_products(key, x.partials_pitch(key.n));
   const auto try_modes = [&](int k_slices, Cluster cluster) {
     if (scope.k_slices && *scope.k_slices != k_slices) return;
-    const bool in_layers = x.finish_apart || (kernel.split_k == SplitK::workspace && k_slices > 1);
     each_width(kernel, config, key, {k_slices, cluster}, device, scope, [&](int columns) {
       const Modes modes{k_slices, cluster, columns};
+      const bool in_layers = x.finish_apart || modes.layers() > 1;
       const double time = kernel.estimate_us(kernel, config, x.math, in_layers ? partials : key, modes, device) +
-                          (in_layers ? reduce_us(key, k_slices, device) : 0);
+                          (in_layers ? reduce_us(key, modes.layers(), device) : 0);
       if (!any || time < best) best = time, x.modes = modes;
       any = true;
     });
@@ -63,21 +59,16 @@ void choose_modes(Candidate& x, const PlanKey& key, const DeviceSpec& device, co
   for (const Cluster& cluster : kernel.clusters) {
     const bool filled = cluster.m <= std::max<int64_t>(tiles_m, 1) && cluster.n <= std::max<int64_t>(tiles_n, 1);
     if (!(scope.cluster ? *scope.cluster == cluster : filled)) continue;
-    switch (kernel.split_k) {
-      case SplitK::none: try_modes(1, cluster); break;
-      case SplitK::cluster:
-        for (int slices = kLeastInCluster; slices <= kMostInCluster; ++slices)
-          if (slices == kLeastInCluster || tiles * slices <= kInClusters * device.gpu.num_sms) try_modes(slices, cluster);
-        break;
-      case SplitK::workspace: {
-        try_modes(1, cluster);
-        if (tiles == 0 || tiles >= device.gpu.num_sms) break;
-        const int64_t most =
-            std::min<int64_t>({ceil_div(key.k, config.tile_k) / 4, 2 * device.gpu.num_sms / tiles, kMostSlices});
-        for (int slices = 2; slices <= most; ++slices) try_modes(slices, cluster);
-        break;
-      }
+    if (cluster.k > 1) {  // blocks that share K have one tile each, so that a second wave would wait for everything again
+      const bool one_wave =
+          ceil_div(tiles_m, cluster.m) * ceil_div(tiles_n, cluster.n) <= clusters_at_once(config, cluster, device);
+      if (one_wave || scope.cluster || &cluster == kernel.clusters.begin()) try_modes(cluster.k, cluster);
+      continue;
     }
+    try_modes(1, cluster);
+    if (!kernel.split_k || tiles == 0 || tiles >= device.gpu.num_sms) continue;
+    const int64_t most = std::min<int64_t>({ceil_div(key.k, config.tile_k) / 4, 2 * device.gpu.num_sms / tiles, kMostSlices});
+    for (int slices = 2; slices <= most; ++slices) try_modes(slices, cluster);
   }
   x.microseconds = float(best);
   if (!any && !x.reason) x.reason = "it does not split this problem's K into that many slices";
@@ -130,6 +121,11 @@ void for_each_candidate(const PlanKey& key, const DeviceSpec& device, const Scop
   }
 }
 
+// As names spell it: "4x1", and "1x1x2" where blocks share K.
+std::string name_of(const Cluster& x) {
+  return std::to_string(x.m) + "x" + std::to_string(x.n) + (x.k > 1 ? "x" + std::to_string(x.k) : "");
+}
+
 }  // namespace
 
 Workspace workspace_of(const PlanKey& key, const Candidate& x) {
@@ -164,14 +160,12 @@ std::optional<Scope> find_scope(const std::string& name) {
   if (config >= 0) {
     scope.config = &kernel.configs[config];
     const Span<const Cluster>& clusters = kernel.clusters;
-    const int cluster =
-        take(clusters.count, [&](int i) { return std::to_string(clusters[i].m) + "x" + std::to_string(clusters[i].n); });
+    const int cluster = take(clusters.count, [&](int i) { return name_of(clusters[i]); });
     if (cluster >= 0) scope.cluster = clusters[cluster];
     const auto columns_of = [&](int i) { return scope.config->tile_n - kernel.narrower[i]; };
     const int narrower = take(kernel.narrower.count, [&](int i) { return "n" + std::to_string(columns_of(i)); });
     if (narrower >= 0) scope.columns = columns_of(narrower);
-    const int slices =
-        take(kernel.split_k == SplitK::none ? 0 : kMostSlices, [](int i) { return "k" + std::to_string(i + 1); });
+    const int slices = take(kernel.split_k ? kMostSlices : 0, [](int i) { return "k" + std::to_string(i + 1); });
     if (slices >= 0) scope.k_slices = slices + 1;
   }
   return used == parts.size() ? std::optional<Scope>(scope) : std::nullopt;

@@ -29,9 +29,7 @@ struct Candidate {
   // The pitch of the rows of partial products. Where TMA alone writes them, they begin at 16-byte boundaries.
   int64_t partials_pitch(int64_t n) const { return config->tma_only ? (n + 3) / 4 * 4 : n; }
   // Layers of partial products in workspace. 0: D is written directly.
-  int layers() const {
-    return finish_apart || (kernel->split_k == SplitK::workspace && modes.k_slices > 1) ? modes.k_slices : 0;
-  }
+  int layers() const { return finish_apart || modes.layers() > 1 ? modes.layers() : 0; }
 };
 
 // The offset of each part of the workspace, and the workspace's size, in bytes.
@@ -51,9 +49,9 @@ struct Scope {
 };
 
 // "" is every kernel, "name" is one kernel, and "name/2" is its third configuration. Its modes follow in this order:
-// "name/2/4x1/n56/k3" runs in clusters of 4 x 1 blocks, with 56 columns of D in a tile and three K slices. A name that gives the
-// cluster and no columns means whole tiles; any other mode that a name does not give is the planner's. Null if the name is
-// unknown.
+// "name/2/4x1/n56/k3" runs in clusters of 4 x 1 blocks, with 56 columns of D in a tile and three K slices; "name/2/1x1x2" runs in
+// clusters of two blocks that share K. A name that gives the cluster and no columns means whole tiles; any other mode that a name
+// does not give is the planner's. Null if the name is unknown.
 std::optional<Scope> find_scope(const std::string& name);
 
 // Every candidate in scope in ladder order, including those that cannot run.

@@ -32,7 +32,7 @@ Status run(const GemmDesc& desc, const Candidate& candidate, const DeviceSpec& d
   const int64_t pitch = candidate.partials_pitch(p.n);
   const Status status = product(partial_products(p, partials, pitch));
   if (!status.ok()) return status;
-  return launch_reduce(p, static_cast<const float*>(partials), pitch, candidate.modes.k_slices, device, stream);
+  return launch_reduce(p, static_cast<const float*>(partials), pitch, candidate.layers(), device, stream);
 }
 
 }  // namespace tc

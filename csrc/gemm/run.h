@@ -14,8 +14,8 @@ Status run(const GemmDesc& desc, const Candidate& candidate, const DeviceSpec& d
 Status launch_repack(const MatrixView& x, const MatrixView& target, int64_t outer, int64_t k, const DeviceSpec& device,
                      void* stream);
 
-// Finishes D from fp32 partial products, (k_slices, M, N) with rows `pitch` elements apart.
-Status launch_reduce(const GemmDesc& desc, const float* partials, int64_t pitch, int k_slices, const DeviceSpec& device,
+// Finishes D from fp32 partial products, (layers, M, N) with rows `pitch` elements apart.
+Status launch_reduce(const GemmDesc& desc, const float* partials, int64_t pitch, int layers, const DeviceSpec& device,
                      void* stream);
 
 }  // namespace tc

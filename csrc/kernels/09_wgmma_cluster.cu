@@ -37,7 +37,7 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
   constexpr int A_BYTES = BLK_M * 128, B_BYTES = BLK_N * 128, STAGE_BYTES = A_BYTES + B_BYTES;
   constexpr int BLOCK = 64 * 128;  // bytes of 64 rows of A or 64 columns of B in a stage, whichever direction is contiguous
   constexpr int W = 8;             // elements of D in a vector: 16 bytes of a 16-bit type
-  constexpr int VECTORS = BLK_M * BLK_N / W, LEAST_THREADS = kLeastInCluster * THREADS;
+  constexpr int VECTORS = BLK_M * BLK_N / W, LEAST_THREADS = kWgmmaClusters[0].k * THREADS;
   constexpr int VECTORS_PER_THREAD = (VECTORS + LEAST_THREADS - 1) / LEAST_THREADS;  // at most
   constexpr int PITCH = BLK_N + 8;  // floats: the float2 stores of a half-warp, to four rows, then take different banks
   static_assert(BLK_M * PITCH * 4 <= STAGES * STAGE_BYTES && STAGES * (STAGE_BYTES + 16) == CONFIG.smem_bytes);
@@ -125,7 +125,7 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
   read_c<T>(p, access, m_of, [&](int i) { return int64_t(n0) + col_of(i); }, c);
   cluster_wait();
   float sum[VECTORS_PER_THREAD][W] = {};  // (BLK_M, BLK_N) over the cluster
-#pragma unroll 4                          // kMostInCluster: the loads from all blocks are in flight at once
+#pragma unroll 4                          // the most blocks of a cluster: the loads from all blocks are in flight at once
   for (int x = 0; x < k_slices; ++x)
 #pragma unroll
     for (int i = 0; i < VECTORS_PER_THREAD; ++i)

@@ -14,6 +14,8 @@ constexpr Config wgmma_cluster_config(int tile_m, int tile_n, int stages, float 
           epilogue_us, 1,      0,  false,  kHopper};
 }
 
+inline constexpr Cluster kWgmmaClusters[] = {{1, 1, 2}, {1, 1, 3}, {1, 1, 4}};
+
 inline constexpr Config kWgmmaCluster[] = {
     // tile_m, tile_n, stages, TFLOP/s, epilogue us
     wgmma_cluster_config(64, 64, 12, 563.f, 2.66f),

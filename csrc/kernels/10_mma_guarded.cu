@@ -8,8 +8,8 @@
 //
 // Small problems wait for latency and for instructions that come from memory. All K tiles of a short K are under way at once,
 // and one loop fills the ring and multiplies, so that its code is fetched once. Registers hold a single K tile: the next one
-// loads while the current one is multiplied. Configurations of one block per SM use PDL, and prefetch their operands into L2
-// before the previous kernel has ended. The others run several blocks per SM, which hide each other's latency.
+// loads while the current one is multiplied. Grids that the SMs hold at once use PDL, and prefetch their operands into L2 before
+// the previous kernel has ended. A 16-bit D leaves by epilogue/rows.cuh, unless C is a full matrix.
 //
 // Measured gain (H200): 2000x300x100 takes 8.3 us, mma_swizzle and its repacks 19.3; 4096x3x40 row-major 4.0, mma_skinny 7.4. It
 // was the fastest at 30 of 986 drawn problems. By the fit of the cost model 128 of K take 16 warps 1.1 us. With four
@@ -19,7 +19,7 @@
 // Run:   python -m bench.sweep --kernel mma_guarded
 #include "10_mma_guarded.h"
 
-#include "../epilogue/staged.cuh"
+#include "../epilogue/rows.cuh"
 #include "../ptx/pdl.cuh"
 #include "../tile/dispatch.h"
 #include "../tile/guarded_tile.cuh"
@@ -29,8 +29,6 @@
 namespace tc {
 namespace {
 
-template <int I>
-constexpr bool kUsesPdl = uses_pdl(kMmaGuarded[I]);
 template <int I>
 using ATile = GuardedTile<kMmaGuarded[I].tile_m, kMmaGuarded[I].tile_k, kMmaGuarded[I].threads>;
 template <int I>
@@ -58,21 +56,20 @@ __global__ __launch_bounds__(kMmaGuarded[I].threads, kMmaGuarded[I].blocks_per_s
   const auto warp_m = [] { return int(threadIdx.x / 32) % WARPS / WARPS_N * WARP_M; };
   const auto warp_n = [] { return int(threadIdx.x / 32) % WARPS_N * WARP_N; };
 
-  if constexpr (kUsesPdl<I>) {
-    if (schedule.size <= gridDim.x && (p.m + p.n) * p.k * int64_t(sizeof(T)) <= kSmallOperands) {
-      const WorkTile first = schedule[blockIdx.x];
-      const int64_t k0 = int64_t(first.first) * BLK_K, k = min(int64_t(first.count) * BLK_K, p.k - k0);
-      ATile<I>::prefetch(a_operand, int64_t(first.tile.m) * BLK_M, p.m, k0, k, first.tile.n, schedule.raster.tiles_n);
-      BTile<I>::prefetch(b_operand, int64_t(first.tile.n) * BLK_N, p.n, k0, k, first.tile.m, schedule.raster.tiles_m);
-    }
-    launch_dependents(), wait_on_dependencies();
+  if (schedule.size <= gridDim.x && (p.m + p.n) * p.k * int64_t(sizeof(T)) <= kSmallOperands) {
+    const WorkTile first = schedule[blockIdx.x];
+    const int64_t k0 = int64_t(first.first) * BLK_K, k = min(int64_t(first.count) * BLK_K, p.k - k0);
+    ATile<I>::prefetch(a_operand, int64_t(first.tile.m) * BLK_M, p.m, k0, k, first.tile.n, schedule.raster.tiles_n);
+    BTile<I>::prefetch(b_operand, int64_t(first.tile.n) * BLK_N, p.n, k0, k, first.tile.m, schedule.raster.tiles_m);
   }
+  launch_dependents(), wait_on_dependencies();
 
   // For the epilogue, in shared memory because the main loop has no registers to spare.
   __shared__ struct {
     WorkTile tile;
     int work;
   } current;
+  __shared__ __align__(8) float bias[BLK_N];  // the tile's part of a C with one row
 #pragma unroll 1
   for (int work = blockIdx.x; work < schedule.size;) {
     const WorkTile work_tile = schedule[work];
@@ -126,7 +123,7 @@ __global__ __launch_bounds__(kMmaGuarded[I].threads, kMmaGuarded[I].blocks_per_s
     // The first `ahead` rounds fill the ring and multiply nothing. Copies are `ahead` K tiles ahead of the product, registers
     // one. If the ring holds all of K, all of it is under way after these rounds, and one wait is for everything.
     const auto after = [&](uint32_t stage) { return stage + STAGE_BYTES == stages_end ? stages : stage + STAGE_BYTES; };
-    const int ahead = min(count, STAGES - 1);
+    const int ahead = min(max(count, 1), STAGES - 1);
     uint32_t stage = stages, filled = stages;  // of the product and of the copies
 #pragma unroll 1
     for (int t = -ahead; t < count; ++t) {
@@ -137,8 +134,10 @@ __global__ __launch_bounds__(kMmaGuarded[I].threads, kMmaGuarded[I].blocks_per_s
       }
       copy(t + ahead, filled);
       filled = after(filled);
+      const float c = t == -1 ? load_bias<T, BLK_N>(p, n0) : 0.f;
       if (t >= -1) fetch(t + 1);
       if (t == -1) prefetch_c<BLK_M, BLK_N, THREADS>(p, m0, n0);
+      if (t == -1 && threadIdx.x < BLK_N) bias[threadIdx.x] = c;
       if (t >= 0) {
         if (a_operand.k_contiguous) {
           if (b_operand.k_contiguous) multiply(stage, std::true_type(), std::true_type());
@@ -195,7 +194,17 @@ __global__ __launch_bounds__(kMmaGuarded[I].threads, kMmaGuarded[I].blocks_per_s
       __syncwarp();
       finish_staged<T, WARP_M, WARP_N, D_PITCH>(p, access, shift, staged, m, n, d0);
     };
-    if (slice() == 0) {
+    if (takes_rows(p) && (!p.c.data || has_bias(p))) {
+      T* const tile = reinterpret_cast<T*>(smem);  // (BLK_M, kRowPitch<BLK_N>)
+      static_assert(BLK_M * kRowPitch<BLK_N> * sizeof(T) <= kMmaGuarded[I].smem_bytes);
+      const RowShift<true> shift(p, access, m - warp_m(), n - warp_n(), 0);
+      if (slice() == 0) {
+        finish_products(p, acc, bias + warp_n());
+        stage_rows<BLK_N>(shift, acc, tile, warp_m(), warp_n());
+      }
+      __syncthreads();
+      store_rows<BLK_M, BLK_N, THREADS>(p, shift, tile, m - warp_m(), n - warp_n());
+    } else if (slice() == 0) {
       if (access.d_shifted) finish(std::true_type());
       else finish(std::false_type());
     }
@@ -208,7 +217,7 @@ template <int I>
 Status launch_config(const Launch& call) {
   const GemmDesc& p = call.desc;
   return with_math(MmaGuardedMaths(), call.math, [&](auto math) {
-    return launch<mma_guarded<I, math>, kUsesPdl<I>>(
+    return launch<mma_guarded<I, math>, true>(
         call, p, vector_access_of(p, call.modes.k_slices), Schedule(call, call.config.tile_k), ATile<I>::operand(p.a, p.m, p.k),
         BTile<I>::operand(transpose(p.b), p.n, p.k));
   });

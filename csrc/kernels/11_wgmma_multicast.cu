@@ -9,6 +9,10 @@
 // the consumers of all blocks have left it. Those of its sharers would not do: in 2x2 blocks a sharer that has its turn with both
 // operands may leave the same stage twice before the fourth block, which waits for neither, has left it once.
 //
+// Where tiles are few, a cluster may also share K: each of its blocks multiplies one K slice of a tile, sends the sums of the parts
+// of the tile that other blocks finish to their shared memory, and finishes every k-th part itself. A block of K slices loads fewer
+// bytes for a product than a block of smaller tiles: 128x128 and half of K take two thirds of 128x64 and all of K.
+//
 // A launch may narrow all tiles, so that they fill a wave: TMA loads fewer columns of B, wgmma multiplies what lies beyond them
 // too, and D's tensor map ends with the tile. Weights of few rows then stream at a copy's speed: 48x9216x16384 takes 77.4 us in
 // 128 tiles of 72 columns, and 93.8 in 72 of 128 (two runs).
@@ -18,7 +22,8 @@
 //
 // Measured gain (H200, bench/results/h200-candidates.json and 12 more tiles): the fastest candidate at 386 drawn problems is 2.5 %
 // faster in the mean, and by more than 3 % at 23 % of them. 97x8192x8192 takes 38.1 us, wgmma_tma 43.7 at best; 100352x240x40
-// 25.5 and 31.6.
+// 25.5 and 31.6. Clusters that share K: 192x1024x4096 takes 8.2 us, and 9.2 in the fastest other way; 224x1008x2152 takes 6.8
+// and 8.9, 608x480x5712 10.8 and 12.9 (bench/results/h200-candidates-20280311.json).
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o multicast.cubin csrc/kernels/11_wgmma_multicast.cu
 // Run:   python -m bench.sweep --kernel wgmma_multicast
@@ -64,6 +69,7 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
   static_assert(STAGES * (STAGE_BYTES + 16) + multicast_epilogue_bytes(BLK_M, BLK_N, GROUPS, CONFIG.boxes) ==
                 CONFIG.smem_bytes);
   using Epilogue = TransposedEpilogue<T, D, BLK_M, COLS, multicast_most_rows(D_IS_F32), BUFFERS>;
+  static_assert(GROUPS * Epilogue::ALL_SUMS_BYTES <= STAGES * STAGE_BYTES);
 
   // ---- prologue ----
   extern __shared__ __align__(1024) char smem[];
@@ -73,15 +79,19 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
   const uint32_t full = smem_address(rows + BLK_N * 4);        // (STAGES) barriers: the stage holds a K tile
   const uint32_t empty = full + STAGES * 8;                    // (STAGES) barriers: the stage may be filled
   const uint32_t c_full = empty + STAGES * 8;                  // (GROUPS, BUFFERS) barriers: the part of C has arrived
+  const uint32_t may_send = c_full + GROUPS * BUFFERS * 8;     // barrier: the blocks that share K have multiplied their stages
+  const uint32_t received = may_send + 8;                      // (GROUPS) barriers: their sums have arrived
   const int group = warp_uniform(int(threadIdx.x) / 128) - 1;  // consumer warpgroup; -1 is the producer
   const int blocks = cluster.blocks(), rank = blocks > 1 ? cluster_rank() : 0;
-  const int row = cluster.row(rank), column = cluster.column(rank);  // this block's place in the cluster
+  const int row = cluster.row(rank), column = cluster.column(rank), slice = cluster.slice(rank);  // its place in the cluster
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {
       mbarrier_init(full + s * 8, 1);
-      mbarrier_init(empty + s * 8, GROUPS * blocks);
+      mbarrier_init(empty + s * 8, GROUPS * cluster.sharers());
     }
     for (int i = 0; i < GROUPS * BUFFERS; ++i) mbarrier_init(c_full + i * 8, 1);
+    if (cluster.k > 1) mbarrier_init(may_send, cluster.k - 1);
+    for (int i = 0; cluster.k > 1 && i < GROUPS; ++i) mbarrier_init(received + i * 8, 1);
     fence_mbarrier_init();
     if (p.k > 0) prefetch_tensor_map(operands.a.tile), prefetch_tensor_map(operands.b.tile);
     if (paths.c_path == CPath::tma) prefetch_tensor_map(paths.parts.c);
@@ -89,17 +99,20 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
   }
   __syncthreads();
   if (blocks > 1) cluster_arrive_relaxed(), cluster_wait();  // the other blocks' barriers are ready
-  const int clusters = int(gridDim.x) >> cluster.log2_blocks;
+  const int clusters = cluster_count();
   if (schedule.size <= clusters) launch_dependents();  // see wgmma_tma
   wait_on_dependencies();
   // Hidden from the compiler, which would otherwise compute the first tile before the branch and spill it.
   const auto first_work = [&] {
-    int work = int(blockIdx.x) >> cluster.log2_blocks;
+    int work = cluster_id();
     asm volatile("" : "+r"(work));
     return warp_uniform(work);
   };
-  const auto tile_of = [&](const WorkTile& work_tile) {
-    return TileIndex{work_tile.tile.m * cluster.m + row, work_tile.tile.n * cluster.n + column};
+  // The block's share of the cluster's work tile.
+  const auto share_of = [&](int work) {
+    const WorkTile of_cluster = schedule[work];
+    const TileIndex tile{of_cluster.tile.m * cluster.m + row, of_cluster.tile.n * cluster.n + column};
+    return schedule.slice_of(tile, of_cluster.slice + slice);
   };
 
   if (group < 0) {  // producer warpgroup
@@ -114,17 +127,17 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
     if (warp < WARPS) {
       const bool issues = elect_one();
       // The blocks that share this block's columns of B, and those that share its rows of A.
-      const uint16_t b_sharers = uint16_t(((1 << cluster.m) - 1) << (column << cluster.log2_m));
+      const int first_sharer = slice << cluster.log2_sharers;
+      const uint16_t b_sharers = uint16_t(((1 << cluster.m) - 1) << (first_sharer + (column << cluster.log2_m)));
       uint16_t a_sharers = 0;
-      for (int i = 0; i < cluster.n; ++i) a_sharers |= uint16_t(1 << ((i << cluster.log2_m) + row));
+      for (int i = 0; i < cluster.n; ++i) a_sharers |= uint16_t(1 << (first_sharer + (i << cluster.log2_m) + row));
       RingPosition<STAGES> at;
       at.advance(warp);
       int turn = warp, begun = 0;  // counts of K tiles, over all work tiles; the sharers load K tiles in turn
       for (; work < schedule.size; work += clusters) {
-        const WorkTile work_tile = schedule[work];
-        const TileIndex tile = tile_of(work_tile);
-        const TmaOperandTile<true> a{operands.a, tile.m * BLK_M};
-        const TmaOperandTile<B_K_CONTIGUOUS, BLK_K> b{operands.b, tile.n * paths.columns};
+        const WorkTile work_tile = share_of(work);
+        const TmaOperandTile<true> a{operands.a, work_tile.tile.m * BLK_M};
+        const TmaOperandTile<B_K_CONTIGUOUS, BLK_K> b{operands.b, work_tile.tile.n * paths.columns};
         for (; turn < begun + work_tile.count; turn += WARPS, at.template advance_by<WARPS>()) {
           const uint32_t stage = stages + at.stage * STAGE_BYTES, barrier = full + at.stage * 8;
           const int k0 = (work_tile.first + turn - begun) * BLK_K;
@@ -148,18 +161,20 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
     if (REALLOCATES) warpgroup_reg_alloc<GROUPS == 2 ? 232 : 152>();
     const int thread = threadIdx.x % 128;
     char* const own_parts = parts + group * PARTS_BYTES;
-    const Epilogue epilogue{p, paths, own_parts, rows + group * COLS * 4, c_full + group * BUFFERS * 8, group, thread};
-    const bool tells = thread < blocks;  // thread i tells block i that a stage is empty
-    const uint32_t its_empty = blocks > 1 && tells ? address_in_block(empty, thread) : empty;
+    const Epilogue epilogue{
+        p, paths, own_parts, rows + group * COLS * 4, c_full + group * BUFFERS * 8, group, thread, {cluster.k, slice}};
+    const int sharers = cluster.sharers();
+    const bool tells = thread < sharers;  // thread i tells the i-th sharer that a stage is empty
+    const uint32_t its_empty = sharers > 1 && tells ? address_in_block(empty, (slice << cluster.log2_sharers) + thread) : empty;
     const auto leave = [&](int stage) {
-      mbarrier_arrive_in_block_if(tells && blocks > 1, its_empty + stage * 8);
-      mbarrier_arrive_if(tells && blocks == 1, empty + stage * 8);
+      mbarrier_arrive_in_block_if(tells && sharers > 1, its_empty + stage * 8);
+      mbarrier_arrive_if(tells && sharers == 1, empty + stage * 8);
     };
     RingPosition<STAGES> at;
     uint32_t use = 0;  // tiles that this warpgroup has finished
     for (int work = first_work(); work < schedule.size; work += clusters) {
-      const WorkTile work_tile = schedule[work];
-      const TileIndex tile = tile_of(work_tile);
+      const WorkTile work_tile = share_of(work);
+      const TileIndex tile = work_tile.tile;
       const int m0 = tile.m * BLK_M;
       const auto inside = [&] { return m0 < p.m && epilogue.first_col_of(tile.n) < p.n; };
       float acc[BLOCKS_N][BLK_M / 2];  // (COLS, BLK_M) over the warpgroup: D^T
@@ -221,18 +236,40 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
       }
 
       // ---- epilogue ----
+      if (cluster.k > 1) {  // such a block has no further tile, so that the sums may take the memory of the stages
+        const uint32_t sums = stages + group * Epilogue::ALL_SUMS_BYTES, its_received = received + group * 8;
+        const int first_rank = cluster_rank() - (slice << cluster.log2_sharers);
+        if (thread == 0) mbarrier_arrive_expect(its_received, epilogue.received_bytes());
+        named_barrier<GROUPS * 128>(1 + GROUPS);
+        int other = thread;              // thread i of the first warpgroup tells the i-th of these blocks that it may send
+        asm volatile("" : "+r"(other));  // hidden from the compiler, which would compute the address before the main loop
+        if (group == 0 && other < cluster.k)
+          mbarrier_arrive_in_block_if(other != slice, address_in_block(may_send, first_rank + (other << cluster.log2_sharers)));
+        mbarrier_wait(may_send, 0);
+        epilogue.send_sums(acc, sums, its_received, first_rank, cluster.log2_sharers);
+        mbarrier_wait(its_received, 0);
+        epilogue.add_sums(acc, sums);
+      }
       if (!inside()) continue;
-      epilogue.finish(acc, m0, tile.n, work_tile.slice, use);
+      epilogue.finish(acc, m0, tile.n, work_tile.slice - slice, use);
       ++use;
     }
     tma_store_wait_read<0>();  // TMA still reads the block's shared memory; the kernel's end completes its writes
     __syncwarp();
   }
-  if (blocks > 1) cluster_arrive(), cluster_wait();  // the other blocks may still arrive at this block's barriers
+  // The other blocks may still arrive at this block's barriers.
+  if (blocks > 1) cluster_arrive_relaxed(), cluster_wait();
 #else
   asm("trap;");  // only sm_90a has wgmma
 #endif
 }
+
+constexpr bool shares_k_with_at_most(int blocks) {
+  for (const Cluster& cluster : kMulticastClusters)
+    if (cluster.k > blocks) return false;
+  return true;
+}
+static_assert(shares_k_with_at_most(PartOwners::kMost));
 
 template <int I>
 Status launch_config(const Launch& call) {
@@ -249,7 +286,7 @@ Status launch_config(const Launch& call) {
       const Status made = make_tma_operands(operands, call, true, b_k);
       if (!made.ok()) return made;
       const auto with_result = [&](auto d) {
-        return launch_multicast<wgmma_multicast<I, math, typename decltype(d)::type, b_k>, true>(
+        return launch_clusters<wgmma_multicast<I, math, typename decltype(d)::type, b_k>, true>(
             call, schedule.size, p, schedule, ClusterShape(call.modes.cluster), operands, paths);
       };
       if constexpr (is_f32(operand_dtype(math))) return with_result(Type<float>());

@@ -13,6 +13,7 @@
 #include "09_wgmma_cluster.h"
 #include "10_mma_guarded.h"
 #include "11_wgmma_multicast.h"
+#include "12_mma_short.h"
 
 namespace tc {
 namespace {
@@ -20,10 +21,12 @@ namespace {
 // sm_80 and later: machine code for the architectures of the build, PTX for the rest. wgmma is Hopper's alone.
 constexpr int kAnySm = 999;
 
+constexpr bool kSplitK = true;  // KernelTraits::split_k
+
 template <auto& CONFIGS>
-KernelTraits rung(const char* name, const char* idea, Unit unit, MathSet maths, OperandAccess access,
-                  SplitK split_k = SplitK::none, decltype(KernelTraits::estimate_us) estimate_us = estimate_tiles,
-                  Span<const Cluster> clusters = kSingleBlock, Span<const int> narrower = {}) {
+KernelTraits rung(const char* name, const char* idea, Unit unit, MathSet maths, OperandAccess access, bool split_k = false,
+                  decltype(KernelTraits::estimate_us) estimate_us = estimate_tiles, Span<const Cluster> clusters = kSingleBlock,
+                  Span<const int> narrower = {}) {
   const bool hopper = unit == Unit::wgmma;
   return {name,
           idea,
@@ -57,22 +60,23 @@ Span<const KernelTraits> kernels() {
       rung<kWmmaKstage>("wmma_kstage", "a ring of K tiles filled by cp.async, TF32",  //
                         Unit::mma_sync, WmmaKstageMaths::set, OperandAccess::contiguous),
       rung<kMmaSwizzle>("mma_swizzle", "ldmatrix and mma.sync on XOR-swizzled shared memory, multi-stage cp.async",
-                        Unit::mma_sync, MmaSwizzleMaths::set, OperandAccess::aligned_fp32_along_k, SplitK::workspace),
-      rung<kWgmmaTma>(
-          "wgmma_tma", "TMA and wgmma, warp-specialised; C arrives and D leaves while other tiles are multiplied", Unit::wgmma,
-          WgmmaTmaMaths::set, OperandAccess::aligned_fp32_along_k, SplitK::workspace, estimate_tma_epilogue),
+                        Unit::mma_sync, MmaSwizzleMaths::set, OperandAccess::aligned_fp32_along_k, kSplitK),
+      rung<kWgmmaTma>("wgmma_tma", "TMA and wgmma, warp-specialised; C arrives and D leaves while other tiles are multiplied",
+                      Unit::wgmma, WgmmaTmaMaths::set, OperandAccess::aligned_fp32_along_k, kSplitK, estimate_tma_epilogue),
       rung<kMmaSkinny>("mma_skinny", "for a few rows: B from global memory straight into mma.sync, a block's warps share K",
-                       Unit::mma_sync, MmaSkinnyMaths::set, OperandAccess::aligned, SplitK::workspace),
+                       Unit::mma_sync, MmaSkinnyMaths::set, OperandAccess::aligned, kSplitK),
       rung<kWgmmaCluster>(
           "wgmma_cluster", "for a few tiles: a cluster's blocks share K and add through distributed shared memory", Unit::wgmma,
-          WgmmaClusterMaths::set, OperandAccess::aligned_fp32_along_k, SplitK::cluster, estimate_cluster),
+          WgmmaClusterMaths::set, OperandAccess::aligned_fp32_along_k, false, estimate_cluster, kWgmmaClusters),
       rung<kMmaGuarded>(
           "mma_guarded", "for rows that begin anywhere: copies as wide as their alignment allows, no repack", Unit::mma_sync,
-          MmaGuardedMaths::set, OperandAccess::contiguous, SplitK::workspace, estimate_guarded, kSingleBlock),
+          MmaGuardedMaths::set, OperandAccess::contiguous, kSplitK, estimate_guarded, kSingleBlock),
       rung<kWgmmaMulticast>(
           "wgmma_multicast", "tiles in steps of 8 rows: D^T on wgmma; the blocks of a cluster share operands by multicast",
-          Unit::wgmma, WgmmaMulticastMaths::set, OperandAccess::aligned_a_along_k, SplitK::workspace, estimate_multicast,
+          Unit::wgmma, WgmmaMulticastMaths::set, OperandAccess::aligned_a_along_k, kSplitK, estimate_multicast,
           kMulticastClusters, kMulticastNarrower),
+      rung<kMmaShort>("mma_short", "for a short K and rows that begin anywhere: the fewest instructions from load to store",
+                      Unit::mma_sync, MmaShortMaths::set, OperandAccess::contiguous, kSplitK, estimate_short),
   };
   return ladder;
 }

@@ -45,12 +45,14 @@ py::dict describe(const KernelTraits& kernel, int i) {
                   "maths"_a = maths, "archs"_a = archs, "compiled_for"_a = compiled_for);
 }
 
+py::tuple tuple_of(const Cluster& x) { return py::make_tuple(x.m, x.n, x.k); }
+
 py::list list_kernels() {
   py::list result;
   for (const KernelTraits& kernel : kernels()) {
     py::list maths, configs, clusters, narrower;
     for (int columns : kernel.narrower) narrower.append(columns);
-    for (const Cluster& x : kernel.clusters) clusters.append(py::make_tuple(x.m, x.n));
+    for (const Cluster& x : kernel.clusters) clusters.append(tuple_of(x));
     for (Math math : kMaths)
       if (kernel.maths.has(math)) maths.append(name_of(math));
     bool compiled = false;
@@ -60,9 +62,8 @@ py::list list_kernels() {
     }
     result.append(py::dict(
         "name"_a = kernel.name, "idea"_a = kernel.idea, "min_sm"_a = kernel.min_sm, "unit"_a = name_of(kernel.unit),
-        "maths"_a = maths, "contiguous_operands"_a = kernel.access == OperandAccess::contiguous,
-        "split_k"_a = kernel.split_k != SplitK::none, "clusters"_a = clusters, "narrower"_a = narrower, "configs"_a = configs,
-        "compiled"_a = compiled));
+        "maths"_a = maths, "contiguous_operands"_a = kernel.access == OperandAccess::contiguous, "split_k"_a = kernel.split_k,
+        "clusters"_a = clusters, "narrower"_a = narrower, "configs"_a = configs, "compiled"_a = compiled));
   }
   return result;
 }
@@ -134,8 +135,7 @@ py::list list_candidates(const std::string& problem, const py::dict& gpu, const 
         "kernel"_a = x.kernel->name, "index"_a = x.index(), "config"_a = describe(*x.kernel, x.index()),
         "math"_a = name_of(x.math), "exchanged"_a = x.exchanged, "microseconds"_a = x.microseconds,
         "k_slices"_a = x.modes.k_slices, "k_slices_forced"_a = forced,
-        "cluster"_a =
-            x.kernel->clusters.count > 1 ? py::object(py::make_tuple(x.modes.cluster.m, x.modes.cluster.n)) : py::none(),
+        "cluster"_a = x.kernel->clusters.count > 1 ? py::object(tuple_of(x.modes.cluster)) : py::none(),
         "columns"_a = x.modes.columns, "repack_a"_a = x.repack_a, "repack_b"_a = x.repack_b,
         "workspace_bytes"_a = workspace_of(key, x).size, "from_table"_a = x.from_table,
         "reason"_a = x.reason ? py::object(py::str(x.reason)) : py::object(py::none())));
@@ -166,7 +166,7 @@ void load_plans(const std::string& gpu, int sm, int num_sms, const std::map<std:
     const std::optional<Scope> scope = find_scope(name);
     if (!scope || !scope->config)
       throw py::value_error(
-          "there is no plan '" + name + "'; a plan is 'NAME/INDEX[/MxN][/nC][/kS]' of torch_addmm_tc.kernels()");
+          "there is no plan '" + name + "'; a plan is 'NAME/INDEX[/MxN[xK]][/nC][/kS]' of torch_addmm_tc.kernels()");
     table->plans.emplace(key_named(problem), *scope);
   }
   set_plan_table(table);

@@ -16,6 +16,18 @@ __device__ __forceinline__ int cluster_rank() {
   return rank;
 }
 
+// The cluster's number in the grid, and how many there are. A block without a cluster is one of its own.
+__device__ __forceinline__ int cluster_id() {
+  int id;
+  asm("mov.u32 %0, %%clusterid.x;" : "=r"(id));
+  return id;
+}
+__device__ __forceinline__ int cluster_count() {
+  int n;
+  asm("mov.u32 %0, %%nclusterid.x;" : "=r"(n));
+  return n;
+}
+
 // All threads of the cluster call both. cluster_wait returns once all have arrived, and what they wrote before is then visible.
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 // Without an order for what the thread wrote before. mbarriers that were initialised need fence_mbarrier_init first.
@@ -36,6 +48,14 @@ __device__ __forceinline__ uint32_t address_in_block(uint32_t smem, int rank) {
 __device__ __forceinline__ void mbarrier_arrive_in_block_if(bool condition, uint32_t barrier) {
   asm volatile("{\n .reg .pred p;\n setp.ne.u32 p, %1, 0;\n @p mbarrier.arrive.shared::cluster.b64 _, [%0];\n}" ::"r"(barrier),
                "r"(unsigned(condition))
+               : "memory");
+}
+
+// Stores 16 bytes to the shared memory of a block. Its mbarrier `barrier` counts them when they have arrived. Both are addresses
+// that address_in_block returned.
+__device__ __forceinline__ void store_async(uint32_t there, float4 x, uint32_t barrier) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(there),
+               "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w), "r"(barrier)
                : "memory");
 }
 

@@ -29,6 +29,12 @@ __device__ __forceinline__ void st_shared_16(uint32_t smem_dst, uint4 x) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(smem_dst), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
 }
 
+__device__ __forceinline__ float4 ld_shared_16(uint32_t smem_src) {
+  float4 x;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(smem_src));
+  return x;
+}
+
 __device__ __forceinline__ uint32_t ld_shared_4(uint32_t smem_src) {
   uint32_t x;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(x) : "r"(smem_src));

@@ -87,9 +87,11 @@ Status launch(const Launch& call, const Args&... args) {
   if (!smem.ok()) return smem;
   const int64_t work = ceil_div(call.desc.m, config.tile_m) * ceil_div(call.desc.n, config.tile_n) * call.modes.k_slices;
   const int64_t resident = int64_t(call.device.gpu.num_sms) * config.blocks_per_sm;
+  // With several blocks per SM, PDL only starts grids that the SMs hold at once. Blocks of other grids would crowd on the first SMs
+  // that fall free (uses_pdl).
+  const bool pdl = !needs_order(call.desc, config, call.modes) && (config.blocks_per_sm == 1 || work <= resident);
   return launch_grid<Kernel, USES_PDL>(
-      {std::min(work, resident), config.threads, config.smem_bytes, 1, !needs_order(call.desc, config, call.modes)},
-      call.device, call.stream, args...);
+      {std::min(work, resident), config.threads, config.smem_bytes, 1, pdl}, call.device, call.stream, args...);
 }
 
 // How many clusters of `blocks` blocks a GPU holds at once. The answer depends on how the GPU's SMs are grouped, so that the
@@ -116,32 +118,27 @@ Status resident_clusters(int64_t& resident, const Config& config, int blocks, in
   return status_of(error, "cudaOccupancyMaxActiveClusters");
 }
 
-// Launches a persistent grid of clusters: as many as the GPU holds at once, or one per cluster tile if those are fewer.
+// Launches a grid of clusters, one for each of `work` work tiles. If their blocks do not share K, the grid is persistent and has at
+// most as many clusters as the GPU holds at once.
 template <auto Kernel, bool USES_PDL, typename... Args>
-Status launch_multicast(const Launch& call, int64_t work, const Args&... args) {
+Status launch_clusters(const Launch& call, int64_t work, const Args&... args) {
   const Config& config = call.config;
-  const int blocks = call.modes.cluster.blocks();
+  const Cluster& cluster = call.modes.cluster;
   const Status smem = allow_smem<Kernel>(config.smem_bytes, call.device.ordinal);
   if (!smem.ok()) return smem;
-  int64_t resident = int64_t(call.device.gpu.num_sms) * config.blocks_per_sm;
-  if (blocks > 1) {
-    const Status status = resident_clusters<Kernel>(resident, config, blocks, call.device.ordinal);
+  int64_t clusters = std::min(work, int64_t(call.device.gpu.num_sms) * config.blocks_per_sm);
+  if (cluster.k > 1) {
+    clusters = work;
+  } else if (cluster.blocks() > 1) {
+    int64_t resident = 0;
+    const Status status = resident_clusters<Kernel>(resident, config, cluster.blocks(), call.device.ordinal);
     if (!status.ok()) return status;
+    clusters = std::min(work, resident);
   }
   return launch_grid<Kernel, USES_PDL>(
-      {std::min(work, resident) * blocks, config.threads, config.smem_bytes, blocks,
+      {clusters * cluster.blocks(), config.threads, config.smem_bytes, cluster.blocks(),
        !needs_order(call.desc, config, call.modes)},
       call.device, call.stream, args...);
-}
-
-// Launches clusters of k_slices blocks. Each block has one tile.
-template <auto Kernel, bool USES_PDL, typename... Args>
-Status launch_clusters(const Launch& call, int64_t blocks, const Args&... args) {
-  const Config& config = call.config;
-  const Status smem = allow_smem<Kernel>(config.smem_bytes, call.device.ordinal);
-  if (!smem.ok()) return smem;
-  return launch_grid<Kernel, USES_PDL>(
-      {blocks, config.threads, config.smem_bytes, call.modes.k_slices}, call.device, call.stream, args...);
 }
 
 }  // namespace tc

@@ -60,15 +60,18 @@ struct Raster {
   }
 };
 
-// A cluster's shape, sizes as powers of two: a division would take a warp 100 cycles.
+// A cluster's shape. m and n are powers of two: a division would take a warp 100 cycles. Blocks of the same K slice have
+// neighbouring ranks.
 struct ClusterShape {
-  int m, n, log2_m, log2_blocks;
+  int m, n, k, log2_m, log2_sharers;
 
   explicit ClusterShape(const Cluster& x)
-      : m(x.m), n(x.n), log2_m(int(std::log2(x.m))), log2_blocks(int(std::log2(x.blocks()))) {}
-  __device__ int blocks() const { return 1 << log2_blocks; }
+      : m(x.m), n(x.n), k(x.k), log2_m(int(std::log2(x.m))), log2_sharers(int(std::log2(x.m * x.n))) {}
+  __device__ int sharers() const { return 1 << log2_sharers; }  // blocks of the same K slice
+  __device__ int blocks() const { return k << log2_sharers; }
   __device__ int row(int rank) const { return rank & (m - 1); }
-  __device__ int column(int rank) const { return rank >> log2_m; }
+  __device__ int column(int rank) const { return rank >> log2_m & (n - 1); }
+  __device__ int slice(int rank) const { return rank >> log2_sharers; }
 };
 
 // A unit of work for a block: `count` K tiles of an output tile, from K tile `first` on.
@@ -77,7 +80,7 @@ struct WorkTile {
   int slice, first, count;  // count may be 0 in the last K slices
 };
 
-// All work tiles of a problem: each output tile once per K slice.
+// All work tiles of a problem: each output tile once per K slice, or once per cluster whose blocks share K.
 struct Schedule {
   Raster raster;
   int k_tiles, per_slice, size;
@@ -87,7 +90,7 @@ struct Schedule {
       : raster(call, rows_at_once(call)),
         k_tiles(int((call.desc.k + tile_k - 1) / tile_k)),
         per_slice((k_tiles + call.modes.k_slices - 1) / call.modes.k_slices),
-        size(raster.size * call.modes.k_slices),
+        size(raster.size * call.modes.layers()),
         tiles(std::max(1, raster.size)) {}
 
   // The tiles that the GPU holds at once should span about as many rows as columns: the GPU then reads the least. If the GPU holds
@@ -105,8 +108,12 @@ struct Schedule {
   }
 
   __device__ WorkTile operator[](int work) const {
-    const int slice = tiles.into(work), first = slice * per_slice;
-    return {raster[work - slice * tiles.value], slice, first, max(0, min(per_slice, k_tiles - first))};
+    const int slice = tiles.into(work);
+    return slice_of(raster[work - slice * tiles.value], slice);
+  }
+  __device__ WorkTile slice_of(const TileIndex& tile, int slice) const {
+    const int first = slice * per_slice;
+    return {tile, slice, first, max(0, min(per_slice, k_tiles - first))};
   }
 };
 

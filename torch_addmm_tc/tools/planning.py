@@ -77,6 +77,12 @@ SPLITS_K = {kernel["name"]: kernel["split_k"] for kernel in _C.kernels()}
 ALIGNED = 256
 
 
+def cluster_name(cluster) -> str:
+    """Return a cluster (m, n, k) as kernel names spell it: "4x1", and "1x1x2" where blocks share K."""
+    m, n, k = cluster
+    return f"{m}x{n}" + (f"x{k}" if k > 1 else "")
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A kernel's configuration and its modes for a problem, with the predicted time or the reason why it cannot run.
@@ -90,7 +96,8 @@ class Candidate:
         reason: why the configuration cannot run the problem, or None if it can.
         k_slices: the number of K slices. More than 1 means split-K, whose slices are summed in a fixed order.
         k_slices_forced: whether the planner would choose another number of K slices under the same name.
-        cluster: (m, n), blocks of a cluster that share operands by multicast. None for kernels without that choice.
+        cluster: (m, n, k). m x n blocks of a cluster share operands by multicast, and k blocks share the K of a tile. None for
+            kernels without clusters.
         columns: columns of D that a tile covers: the configuration's "tile_n", or fewer.
         repack_a, repack_b: whether the operand is copied into the workspace first, because the kernel cannot read its layout.
         exchanged: whether the kernel computes D^T = B^T A^T, because D is column-major.
@@ -106,7 +113,7 @@ class Candidate:
     reason: str | None
     k_slices: int
     k_slices_forced: bool
-    cluster: tuple[int, int] | None
+    cluster: tuple[int, int, int] | None
     columns: int
     repack_a: bool
     repack_b: bool
@@ -122,10 +129,10 @@ class Candidate:
     @property
     def exact_name(self) -> str:
         """The name with its K slices, even where the planner would choose the same number."""
-        return self._named(SPLITS_K[self.kernel])
+        return self._named(SPLITS_K[self.kernel] and (self.cluster is None or self.cluster[2] == 1))
 
     def _named(self, with_k_slices) -> str:
-        cluster = f"/{self.cluster[0]}x{self.cluster[1]}" if self.cluster else ""
+        cluster = f"/{cluster_name(self.cluster)}" if self.cluster else ""
         columns = f"/n{self.columns}" if self.columns < self.config["tile_n"] else ""
         return f"{self.kernel}/{self.index}{cluster}{columns}" + (f"/k{self.k_slices}" if with_k_slices else "")
 
@@ -134,7 +141,7 @@ class Candidate:
         outcome = self.reason or f"predicted {self.microseconds:.1f} us"
         if not self.reason:
             outcome += f", {self.k_slices} K slices" if self.k_slices > 1 else ""
-            outcome += f", clusters of {self.cluster[0]}x{self.cluster[1]}" if self.cluster not in (None, (1, 1)) else ""
+            outcome += f", clusters of {cluster_name(self.cluster)}" if self.cluster not in (None, (1, 1, 1)) else ""
             outcome += f", {self.columns} columns of a tile" if self.columns < self.config["tile_n"] else ""
             outcome += ", A repacked" if self.repack_a else ""
             outcome += ", B repacked" if self.repack_b else ""

@@ -1,0 +1,97 @@
+// Writes a block's tile to a 16-bit D whose rows are contiguous but may begin anywhere. All code is short: the instructions of a
+// small problem come from memory in every launch, and take longer to arrive than to run.
+#pragma once
+
+#include "staged.cuh"
+
+namespace tc {
+
+// Whether D takes rows of stage_rows.
+__device__ __forceinline__ bool takes_rows(const GemmDesc& p) { return p.d.col == 1 && !is_f32(p.d.dtype); }
+
+// Whether C has one row for all rows of D, such as a bias. A 16-bit D takes a 16-bit C.
+__device__ __forceinline__ bool has_bias(const GemmDesc& p) { return p.c.data && p.c.row == 0 && !is_f32(p.c.dtype); }
+
+// This thread's element of a bias, from column j0 on, or null.
+template <typename T, int COLS>
+__device__ __forceinline__ const T* bias_element(const GemmDesc& p, int64_t j0) {
+  const int64_t j = j0 + threadIdx.x;
+  return has_bias(p) && threadIdx.x < COLS && j < p.n ? static_cast<const T*>(p.c.data) + j * p.c.col : nullptr;
+}
+template <typename T, int COLS>
+__device__ __forceinline__ float load_bias(const GemmDesc& p, int64_t j0) {
+  const T* const from = bias_element<T, COLS>(p, j0);
+  return from ? to_float(*from) : 0.f;
+}
+template <typename T, int COLS>
+__device__ __forceinline__ void prefetch_bias(const GemmDesc& p, int64_t j0) {
+  const T* const from = bias_element<T, COLS>(p, j0);
+  if (from) asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+}
+
+// Turns a warp's products into elements of D. c(x, y, e) is C beside acc[x][y][e].
+template <int MMAS_M, int MMAS_N, typename F>
+__device__ __forceinline__ void finish_products(const EpilogueArgs& epilogue, float (&acc)[MMAS_M][MMAS_N][4], F&& c) {
+#pragma unroll
+  for (int x = 0; x < MMAS_M; ++x)
+#pragma unroll
+    for (int y = 0; y < MMAS_N; ++y)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) acc[x][y][e] = combine(acc[x][y][e], epilogue.alpha, c(x, y, e), epilogue.beta);
+  activate<MMAS_M * MMAS_N * 4>(&acc[0][0][0], epilogue.activation);
+}
+
+// finish_products for a bias in shared memory, from the warp's first column on, or for no C.
+template <int MMAS_M, int MMAS_N>
+__device__ __forceinline__ void finish_products(const GemmDesc& p, float (&acc)[MMAS_M][MMAS_N][4], const float* bias) {
+  float2 pairs[MMAS_N] = {};
+  if (p.c.data)
+#pragma unroll
+    for (int y = 0; y < MMAS_N; ++y) pairs[y] = *reinterpret_cast<const float2*>(bias + y * 8 + opaque_lane() % 4 * 2);
+  finish_products(p.epilogue, acc, [&](int, int y, int e) { return e % 2 ? pairs[y].y : pairs[y].x; });
+}
+
+template <int COLS>
+constexpr int kRowPitch = COLS + 8;  // of a staged row: its elements, and room for its shift
+
+// Stages a warp's elements at (i, j) of the block's tile. Elements go one by one, because rows with an odd shift split the pairs
+// of mma.sync.
+template <int COLS, typename T, int MMAS_M, int MMAS_N>
+__device__ __forceinline__ void stage_rows(const RowShift<true>& shift, const float (&acc)[MMAS_M][MMAS_N][4], T* staged, int i,
+                                           int j) {
+  const int lane = opaque_lane();
+#pragma unroll
+  for (int x = 0; x < MMAS_M; ++x)
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = i + x * 16 + lane / 4 + h * 8;
+      T* const to = staged + row * kRowPitch<COLS> + shift(row) + j + lane % 4 * 2;
+#pragma unroll
+      for (int y = 0; y < MMAS_N; ++y)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) to[y * 8 + e] = from_float<T>(acc[x][y][h * 2 + e]);
+    }
+}
+
+// Writes the staged tile to D at (i0, j0), cut off at the matrix's edges. Eight lanes share a row. Each writes at most one aligned
+// vector, one of the elements before the first vector, and one of those after the last.
+template <int ROWS, int COLS, int THREADS, typename T>
+__device__ __forceinline__ void store_rows(const GemmDesc& p, const RowShift<true>& shift, const T* staged, int64_t i0,
+                                           int64_t j0) {
+  static_assert(COLS <= 64);
+  const int rows = int(min(int64_t(ROWS), p.m - i0)), cols = int(min(int64_t(COLS), p.n - j0)), lane = threadIdx.x % 8;
+  T* d = static_cast<T*>(p.d.data) + (i0 + threadIdx.x / 8) * p.d.row + j0;
+#pragma unroll 2
+  for (int i = threadIdx.x / 8; i < rows; i += THREADS / 8, d += THREADS / 8 * p.d.row) {
+    // In elements of the staged row, whose vectors are those of D.
+    const int begin = shift(i), end = begin + cols, first = (begin + 7) & ~7, last = end & ~7;
+    const int vector = first + lane * 8, after = last + lane;
+    const T* const from = staged + i * kRowPitch<COLS>;
+    T* const to = d - begin;
+    if (vector < last) *reinterpret_cast<uint4*>(to + vector) = *reinterpret_cast<const uint4*>(from + vector);
+    if (begin <= lane && lane < min(first, end)) to[lane] = from[lane];
+    if (first <= after && after < end) to[after] = from[after];
+  }
+}
+
+}  // namespace tc
