@@ -76,8 +76,8 @@ constexpr double kOddResult = 1.8;                      // the epilogue of a D w
 constexpr double kBy8 = 1.6, kBy4 = 2.04, kBy2 = 2.32;  // copies of operands whose rows are aligned to 8, 4 and 2 bytes
 
 // mma_short, of which 60 times were fitted.
-constexpr double kShortTile = 0.835;     // the first K tile's loads and the last stores, for each wave
-constexpr double kShortKTile = 1.2;      // the latency of a K tile's loads
+constexpr double kShortTile = 0.3;       // the first K tile's loads and the last stores, for each wave
+constexpr double kShortKTile = 1.9;      // the latency of a K tile's loads
 constexpr double kShortEpilogue = 0.25;  // of a tile of 64x64, while only its instructions run
 
 constexpr double large_tiles(const Config& config) { return double(config.tile_m * config.tile_n) / (128 * 256); }
