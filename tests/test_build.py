@@ -62,7 +62,7 @@ else:
         "06_mma_swizzle": ["LDGSTS", "LDSM", r"HMMA\.(16816\.F32|1688\.F32\.TF32)"],
         "07_wgmma_tma": ["HGMMA", "UTMALDG", "UTMASTG"],
         "08_mma_skinny": [r"LDG[\w.]*", r"HMMA\.(16816\.F32|1688\.F32\.TF32)"],
-        "11_wgmma_multicast": ["HGMMA", r"UTMALDG\.3D\.MULTICAST", "UTMASTG", r"UCGABAR_\w+"],
+        "11_wgmma_multicast": ["HGMMA", r"UTMALDG\.3D\.MULTICAST", "UTMASTG", r"UCGABAR_\w+", r"STAS\.128"],
         "09_wgmma_cluster": ["HGMMA", "UTMALDG", r"UCGABAR_\w+", r"LD\.E\.128"],
         "10_mma_guarded": ["LDGSTS", r"LDG[\w.]*\.128", "LDSM", r"HMMA\.16816\.F32"],
         "12_mma_short": [r"LDG[\w.]*\.128", "LDSM", r"HMMA\.16816\.F32", r"STG[\w.]*\.128"],

@@ -1,5 +1,5 @@
-// Writes a block's tile to a 16-bit D whose rows are contiguous but may begin anywhere. All code is short: the instructions of a
-// small problem come from memory in every launch, and take longer to arrive than to run.
+// Writes a block's tile to a 16-bit D whose rows are contiguous but may begin anywhere. All code is short: the instructions
+// of a small problem come from memory in every launch, and take longer to arrive than to run.
 #pragma once
 
 #include "staged.cuh"
@@ -54,8 +54,8 @@ __device__ __forceinline__ void finish_products(const GemmDesc& p, float (&acc)[
 template <int COLS>
 constexpr int kRowPitch = COLS + 8;  // of a staged row: its elements, and room for its shift
 
-// Stages a warp's elements at (i, j) of the block's tile. Elements go one by one, because rows with an odd shift split the pairs
-// of mma.sync.
+// Stages a warp's elements at (i, j) of the block's tile. Elements go one by one, because rows with an odd shift split the
+// pairs of mma.sync.
 template <int COLS, typename T, int MMAS_M, int MMAS_N>
 __device__ __forceinline__ void stage_rows(const RowShift<true>& shift, const float (&acc)[MMAS_M][MMAS_N][4], T* staged, int i,
                                            int j) {
@@ -73,8 +73,8 @@ __device__ __forceinline__ void stage_rows(const RowShift<true>& shift, const fl
     }
 }
 
-// Writes the staged tile to D at (i0, j0), cut off at the matrix's edges. Eight lanes share a row. Each writes at most one aligned
-// vector, one of the elements before the first vector, and one of those after the last.
+// Writes the staged tile to D at (i0, j0), cut off at the matrix's edges. Eight lanes share a row. Each writes at most one
+// aligned vector, one of the elements before the first vector, and one of those after the last.
 template <int ROWS, int COLS, int THREADS, typename T>
 __device__ __forceinline__ void store_rows(const GemmDesc& p, const RowShift<true>& shift, const T* staged, int64_t i0,
                                            int64_t j0) {

@@ -37,7 +37,8 @@ inline Status make_transposed_paths(TransposedPaths& paths, const GemmDesc& p, c
   return status.ok() && parts.last < parts.rows ? make(paths.last, parts.last) : status;
 }
 
-// How the blocks of a cluster that share K divide the parts of their tile: block `slice` of `count` finishes every count-th part.
+// How the blocks of a cluster that share K divide the parts of their tile: block `slice` of `count` finishes every count-th
+// part.
 struct PartOwners {
   static constexpr int kMost = 3;  // blocks
   int count, slice;
@@ -138,8 +139,8 @@ struct TransposedEpilogue {
     return bytes;
   }
 
-  // Sends the sums of the parts that other blocks finish to their memory at `smem`, where `received` counts the bytes. Block x of
-  // those that share K has rank first_rank + (x << log2_step) in the cluster.
+  // Sends the sums of the parts that other blocks finish to their memory at `smem`, where `received` counts the bytes. Block
+  // x of those that share K has rank first_rank + (x << log2_step) in the cluster.
   __device__ __forceinline__ void send_sums(const float (&acc)[BLOCKS][ROWS / 2], uint32_t smem, uint32_t received,
                                             int first_rank, int log2_step) const {
 #pragma unroll
@@ -256,8 +257,8 @@ struct TransposedEpilogue {
     if (paths.c_path == CPath::row) cp_async_wait<0>();  // the barrier before the first part makes the whole row visible
 #pragma unroll
     for (int first = 0; first < COUNT; first += BATCH) {
-      // Parts that other blocks finish are computed with the others of their batch, because a condition for each would double the
-      // time to compile.
+      // Parts that other blocks finish are computed with the others of their batch, because a condition for each would double
+      // the time to compile.
       if (BATCH == 1 && !owners.mine(first) && paths.c_path != CPath::tma) continue;
       const auto each = [&](auto&& act) {
 #pragma unroll

@@ -29,10 +29,10 @@ constexpr double kOverlap = 1.41;      // of kLaunch, hidden under the previous 
 
 // Waves of a Hopper kernel's tiles. They, the configurations' rates and epilogues, and the constants of wgmma_multicast and
 // mma_guarded below were fitted to 13,240 times at 809 problems on an H200: bench/results/h200-candidates-20270101.json and
-// h200-candidates-20270411.json. The second has large shares of TF32, of few columns, and of pitches that are no multiples of 128
-// bytes. Candidates near the fastest counted most; there the root mean square of the differences is 12 %. Constants that concern
-// clusters, stores in L2, shared memory and mma_short were then fitted to 10,088 times: at every third of these problems, and at
-// the 281 of h200-candidates-20280311.json, most of which have 65 to 1100 rows.
+// h200-candidates-20270411.json. The second has large shares of TF32, of few columns, and of pitches that are no multiples of
+// 128 bytes. Candidates near the fastest counted most; there the root mean square of the differences is 12 %. Constants that
+// concern clusters, stores in L2, shared memory and mma_short were then fitted to 10,088 times: at every third of these
+// problems, and at the 281 of h200-candidates-20280311.json, most of which have 65 to 1100 rows.
 constexpr double kStreaming = 4.80e6;       // bytes per microsecond from DRAM, in a wave that waits for nothing else
 constexpr double kPort = 95.9e3;            // the same for two neighbouring SMs, which share a port
 constexpr double kL2 = 149e3;               // bytes per microsecond from L2, for each SM

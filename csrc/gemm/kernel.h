@@ -57,13 +57,14 @@ struct Config {
   bool tf32 = true;  // whether the configuration is compiled for TF32, if the kernel multiplies it
 };
 
-// Whether a configuration of an aligned kernel uses programmatic dependent launch (ptx/pdl.cuh). Two blocks per SM would crowd
-// together: 1024 cubed on an H200 took 14.9 microseconds with PDL and 11.2 without.
+// Whether a configuration of an aligned kernel uses programmatic dependent launch (ptx/pdl.cuh). Two blocks per SM would
+// crowd together: 1024 cubed on an H200 took 14.9 microseconds with PDL and 11.2 without. mma_guarded and mma_short, whose
+// tiles are small, use PDL with more blocks too, if the SMs hold all tiles at once (tile/launch.h).
 constexpr bool uses_pdl(const Config& config) { return config.blocks_per_sm == 1; }
 
-// A cluster of m x n x k blocks. m x n blocks have neighbouring tiles: blocks with the same rows of A, and those with the same
-// columns of B, read them once and share them by multicast. k blocks multiply the K slices of one tile, and add their sums through
-// distributed shared memory.
+// A cluster of m x n x k blocks. m x n blocks have neighbouring tiles: blocks with the same rows of A, and those with the
+// same columns of B, read them once and share them by multicast. k blocks multiply the K slices of one tile, and add their
+// sums through distributed shared memory.
 struct Cluster {
   int m = 1, n = 1, k = 1;
   TC_HOST_DEVICE constexpr int blocks() const { return m * n * k; }
@@ -97,8 +98,8 @@ bool needs_order(const P& p, const Config& config, const Modes& modes) {
          config.tile_m * config.tile_n < 128 * 128;
 }
 
-// The arguments of a launch. With several layers D holds fp32 partial products, (layers, M, N), and the reduction applies alpha,
-// beta and C.
+// The arguments of a launch. With several layers D holds fp32 partial products, (layers, M, N), and the reduction applies
+// alpha, beta and C.
 struct Launch {
   const GemmDesc& desc;  // canonical
   const Config& config;

@@ -49,9 +49,9 @@ struct Scope {
 };
 
 // "" is every kernel, "name" is one kernel, and "name/2" is its third configuration. Its modes follow in this order:
-// "name/2/4x1/n56/k3" runs in clusters of 4 x 1 blocks, with 56 columns of D in a tile and three K slices; "name/2/1x1x2" runs in
-// clusters of two blocks that share K. A name that gives the cluster and no columns means whole tiles; any other mode that a name
-// does not give is the planner's. Null if the name is unknown.
+// "name/2/4x1/n56/k3" runs in clusters of 4 x 1 blocks, with 56 columns of D in a tile and three K slices; "name/2/1x1x2"
+// runs in clusters of two blocks that share K. A name that gives the cluster and no columns means whole tiles; any other mode
+// that a name does not give is the planner's. Null if the name is unknown.
 std::optional<Scope> find_scope(const std::string& name);
 
 // Every candidate in scope in ladder order, including those that cannot run.

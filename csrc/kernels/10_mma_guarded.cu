@@ -8,8 +8,8 @@
 //
 // Small problems wait for latency and for instructions that come from memory. All K tiles of a short K are under way at once,
 // and one loop fills the ring and multiplies, so that its code is fetched once. Registers hold a single K tile: the next one
-// loads while the current one is multiplied. Grids that the SMs hold at once use PDL, and prefetch their operands into L2 before
-// the previous kernel has ended. A 16-bit D leaves by epilogue/rows.cuh, unless C is a full matrix.
+// loads while the current one is multiplied. Grids that the SMs hold at once use PDL, and prefetch their operands into L2
+// before the previous kernel has ended. A 16-bit D leaves by epilogue/rows.cuh, unless C is a full matrix.
 //
 // Measured gain (H200): 2000x300x100 takes 8.3 us, mma_swizzle and its repacks 19.3; 4096x3x40 row-major 4.0, mma_skinny 7.4. It
 // was the fastest at 30 of 986 drawn problems. By the fit of the cost model 128 of K take 16 warps 1.1 us. With four

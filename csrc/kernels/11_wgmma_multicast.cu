@@ -9,9 +9,10 @@
 // the consumers of all blocks have left it. Those of its sharers would not do: in 2x2 blocks a sharer that has its turn with both
 // operands may leave the same stage twice before the fourth block, which waits for neither, has left it once.
 //
-// Where tiles are few, a cluster may also share K: each of its blocks multiplies one K slice of a tile, sends the sums of the parts
-// of the tile that other blocks finish to their shared memory, and finishes every k-th part itself. A block of K slices loads fewer
-// bytes for a product than a block of smaller tiles: 128x128 and half of K take two thirds of 128x64 and all of K.
+// Where tiles are few, a cluster may also share K: each of its blocks multiplies one K slice of a tile, sends the sums of the
+// parts of the tile that other blocks finish to their shared memory, and finishes every k-th part itself. A block of K slices
+// loads fewer bytes for a product than a block of smaller tiles: 128x128 and half of K take two thirds of 128x64 and all of
+// K.
 //
 // A launch may narrow all tiles, so that they fill a wave: TMA loads fewer columns of B, wgmma multiplies what lies beyond them
 // too, and D's tensor map ends with the tile. Weights of few rows then stream at a copy's speed: 48x9216x16384 takes 77.4 us in

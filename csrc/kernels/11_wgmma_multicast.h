@@ -8,8 +8,8 @@ namespace tc {
 
 using WgmmaMulticastMaths = Maths<Math::f16, Math::bf16, Math::tf32>;
 
-// An H200 holds 66 clusters of two blocks at once, 39 of three, 30 of four and 15 of eight. Each of these shapes is the fastest
-// way to run some of 281 drawn problems; 2x4, 4x2, 8x1 and 1x2x2 were at one or none.
+// An H200 holds 66 clusters of two blocks at once, 39 of three, 30 of four and 15 of eight. Each of these shapes is the
+// fastest way to run some of 281 drawn problems; 2x4, 4x2, 8x1 and 1x2x2 were at one or none.
 inline constexpr Cluster kMulticastClusters[] = {
     {1, 1}, {2, 1}, {1, 2}, {4, 1}, {1, 4}, {2, 2}, {1, 8}, {1, 1, 2}, {1, 1, 3}, {2, 1, 2}, {4, 1, 2}, {1, 4, 2}, {2, 2, 2}};
 
@@ -35,8 +35,8 @@ TC_HOST_DEVICE constexpr int multicast_part_bytes(int tile_m) {
   return half > full ? half : full;
 }
 
-// Bytes of shared memory beside the stages: for each warpgroup its parts with a barrier each, a row of C, and a barrier for the
-// sums that it receives; and one more barrier.
+// Bytes of shared memory beside the stages: for each warpgroup its parts with a barrier each, a row of C, and a barrier for
+// the sums that it receives; and one more barrier.
 TC_HOST_DEVICE constexpr int multicast_epilogue_bytes(int tile_m, int tile_n, int groups, int buffers) {
   return groups * (buffers * (multicast_part_bytes(tile_m) + 8) + tile_n / groups * 4 + 8) + 8;
 }

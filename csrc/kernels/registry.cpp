@@ -71,10 +71,10 @@ Span<const KernelTraits> kernels() {
       rung<kMmaGuarded>(
           "mma_guarded", "for rows that begin anywhere: copies as wide as their alignment allows, no repack", Unit::mma_sync,
           MmaGuardedMaths::set, OperandAccess::contiguous, kSplitK, estimate_guarded, kSingleBlock),
-      rung<kWgmmaMulticast>(
-          "wgmma_multicast", "tiles in steps of 8 rows: D^T on wgmma; the blocks of a cluster share operands by multicast",
-          Unit::wgmma, WgmmaMulticastMaths::set, OperandAccess::aligned_a_along_k, kSplitK, estimate_multicast,
-          kMulticastClusters, kMulticastNarrower),
+      rung<kWgmmaMulticast>("wgmma_multicast",
+                            "tiles in steps of 8 rows: D^T on wgmma; the blocks of a cluster share operands by multicast, or K",
+                            Unit::wgmma, WgmmaMulticastMaths::set, OperandAccess::aligned_a_along_k, kSplitK,
+                            estimate_multicast, kMulticastClusters, kMulticastNarrower),
       rung<kMmaShort>("mma_short", "for a short K and rows that begin anywhere: the fewest instructions from load to store",
                       Unit::mma_sync, MmaShortMaths::set, OperandAccess::contiguous, kSplitK, estimate_short),
   };

@@ -51,8 +51,8 @@ __device__ __forceinline__ void mbarrier_arrive_in_block_if(bool condition, uint
                : "memory");
 }
 
-// Stores 16 bytes to the shared memory of a block. Its mbarrier `barrier` counts them when they have arrived. Both are addresses
-// that address_in_block returned.
+// Stores 16 bytes to the shared memory of a block. Its mbarrier `barrier` counts them when they have arrived. Both are
+// addresses that address_in_block returned.
 __device__ __forceinline__ void store_async(uint32_t there, float4 x, uint32_t barrier) {
   asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(there),
                "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w), "r"(barrier)

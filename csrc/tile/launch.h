@@ -87,8 +87,8 @@ Status launch(const Launch& call, const Args&... args) {
   if (!smem.ok()) return smem;
   const int64_t work = ceil_div(call.desc.m, config.tile_m) * ceil_div(call.desc.n, config.tile_n) * call.modes.k_slices;
   const int64_t resident = int64_t(call.device.gpu.num_sms) * config.blocks_per_sm;
-  // With several blocks per SM, PDL only starts grids that the SMs hold at once. Blocks of other grids would crowd on the first SMs
-  // that fall free (uses_pdl).
+  // With several blocks per SM, PDL only starts grids that the SMs hold at once. Blocks of other grids would crowd on the
+  // first SMs that fall free (uses_pdl).
   const bool pdl = !needs_order(call.desc, config, call.modes) && (config.blocks_per_sm == 1 || work <= resident);
   return launch_grid<Kernel, USES_PDL>(
       {std::min(work, resident), config.threads, config.smem_bytes, 1, pdl}, call.device, call.stream, args...);
@@ -118,8 +118,8 @@ Status resident_clusters(int64_t& resident, const Config& config, int blocks, in
   return status_of(error, "cudaOccupancyMaxActiveClusters");
 }
 
-// Launches a grid of clusters, one for each of `work` work tiles. If their blocks do not share K, the grid is persistent and has at
-// most as many clusters as the GPU holds at once.
+// Launches a grid of clusters, one for each of `work` work tiles. If their blocks do not share K, the grid is persistent and
+// has at most as many clusters as the GPU holds at once.
 template <auto Kernel, bool USES_PDL, typename... Args>
 Status launch_clusters(const Launch& call, int64_t work, const Args&... args) {
   const Config& config = call.config;

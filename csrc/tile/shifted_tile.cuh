@@ -6,9 +6,9 @@
 namespace tc {
 
 // A or B, (outer, K), of 16-bit elements. SwizzledTile reads the tile. A row is a row of the tile: one row or column of the
-// operand. fetch() loads the one or two aligned 16-byte words that hold a vector, and store() shifts the vector into place and
-// zeros what lies beyond the matrix. A word may begin before the operand, in the 16 bytes that hold its first element, but nothing
-// is read past the operand's last element.
+// operand. fetch() loads the one or two aligned 16-byte words that hold a vector, and store() shifts the vector into place
+// and zeros what lies beyond the matrix. A word may begin before the operand, in the 16 bytes that hold its first element,
+// but nothing is read past the operand's last element.
 template <typename T, int MN, int BLK_K, bool K_CONTIGUOUS, int THREADS>
 struct ShiftedTile {
   using Tile = SwizzledTile<T, MN, BLK_K, K_CONTIGUOUS, THREADS>;
@@ -70,8 +70,9 @@ struct ShiftedTile {
   }
 
  private:
-  // Loads an aligned 16-byte word, of which `left` bytes exist. An operand's last word may be cut off. It is loaded in parts, none
-  // of which waits for another. The compiler no longer knows that the address is global, so that the instructions say so.
+  // Loads an aligned 16-byte word, of which `left` bytes exist. An operand's last word may be cut off. It is loaded in parts,
+  // none of which waits for another. The compiler no longer knows that the address is global, so that the instructions say
+  // so.
   static __device__ __forceinline__ void load_word(uint4& to, const char* word, int left) {
     if (left >= kChunk) {
       asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(to.x), "=r"(to.y), "=r"(to.z), "=r"(to.w) : "l"(word));
