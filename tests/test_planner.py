@@ -186,6 +186,12 @@ def test_medium_row_counts_use_clusters_that_share_k():
         assert plan(Case(m, n, k, b="col", broadcast="(N)")).pick.cluster[2] > 1
 
 
+def test_odd_sizes_with_a_short_k_use_mma_short():
+    """It was the fastest kernel on an H200 there: 839x2307x19 took 5.6 us, and 6.0 in mma_guarded."""
+    for m, n, k in ((839, 2307, 19), (1305, 899, 11), (863, 342, 10)):
+        assert plan(Case(m, n, k, b="col", broadcast="(N)")).kernel == "mma_short"
+
+
 def test_tf32_is_repacked_only_where_k_is_not_contiguous():
     """No instruction transposes fp32 operands. Kernels read 16-bit operands in both orders."""
     for b, repacked in (("col", False), ("row", True)):
