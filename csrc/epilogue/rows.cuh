@@ -6,12 +6,6 @@
 
 namespace tc {
 
-// Whether D takes rows of stage_rows.
-__device__ __forceinline__ bool takes_rows(const GemmDesc& p) { return p.d.col == 1 && !is_f32(p.d.dtype); }
-
-// Whether C has one row for all rows of D, such as a bias. A 16-bit D takes a 16-bit C.
-__device__ __forceinline__ bool has_bias(const GemmDesc& p) { return p.c.data && p.c.row == 0 && !is_f32(p.c.dtype); }
-
 // This thread's element of a bias, from column j0 on, or null.
 template <typename T, int COLS>
 __device__ __forceinline__ const T* bias_element(const GemmDesc& p, int64_t j0) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../gemm/access.h"
+#include "../layout/tile_parts.h"
 #include "../ptx/cp_async.cuh"
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/mma.cuh"
@@ -54,13 +55,6 @@ __device__ __forceinline__ uint32_t pack(float x, float y, __nv_bfloat16) {
 __device__ __forceinline__ float2 unpack(uint32_t x, __half) { return __half22float2(reinterpret_cast<const __half2&>(x)); }
 __device__ __forceinline__ float2 unpack(uint32_t x, __nv_bfloat16) {
   return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(x));
-}
-
-// How many of a tile's boxes lie in shared memory: at most `most`, a divisor of them.
-constexpr int buffers_of(int boxes, int most) {
-  int buffers = boxes < most ? boxes : most;
-  while (boxes % buffers) --buffers;
-  return buffers;
 }
 
 // The epilogue of a warpgroup for tiles of (ROWS, COLS) and D of type D. T is the operands' type, which C may have as well. A

@@ -2,7 +2,6 @@
 // stmatrix on its way to shared memory, an fp32 D by its stores. C becomes D in place, as in tma.cuh.
 #pragma once
 
-#include "../layout/tile_parts.h"
 #include "../ptx/cluster.cuh"
 #include "tma.cuh"
 

@@ -14,7 +14,7 @@ Order order_of(const X& x) {
   return x.col == 1 ? Order::row_major : x.row == 1 ? Order::col_major : Order::strided;
 }
 
-inline bool present(const MatrixView& x) { return x.data != nullptr; }
+TC_HOST_DEVICE inline bool present(const MatrixView& x) { return x.data != nullptr; }
 
 // The address modulo 16. Callers use only its lowest set bit.
 inline uint64_t address_bits(const MatrixView& x) { return reinterpret_cast<uintptr_t>(x.data) % 16; }
@@ -107,6 +107,17 @@ template <typename P>
 DPath d_path_of(const P& p) {
   if (tma_stores(p.d, p.m, writable_columns(p))) return DPath::tma;
   return order_of(p.d) == Order::row_major && !is_f32(p.d.dtype) ? DPath::vectors : DPath::elements;
+}
+
+// Whether D takes aligned vectors of rows that begin anywhere (epilogue/rows.cuh).
+template <typename P>
+TC_HOST_DEVICE bool takes_rows(const P& p) {
+  return p.d.col == 1 && !is_f32(p.d.dtype);
+}
+// Whether C has one row for all rows of D, such as a bias, in 16 bits.
+template <typename P>
+TC_HOST_DEVICE bool has_bias(const P& p) {
+  return present(p.c) && p.c.row == 0 && !is_f32(p.c.dtype);
 }
 
 // Whether TMA alone, and a row of C in whole 16-byte vectors, bring C and D. A 16-bit D takes a 16-bit C.

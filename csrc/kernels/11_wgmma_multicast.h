@@ -22,12 +22,9 @@ TC_HOST_DEVICE constexpr TileParts multicast_parts(int tile_m, bool f32) {
   return TileParts::of(tile_m, multicast_most_rows(f32));
 }
 
-// How many parts a warpgroup with `cols` columns of D has in shared memory: at most `most`, a divisor of the parts of its tile.
+// How many parts a warpgroup with `cols` columns of D has in shared memory.
 TC_HOST_DEVICE constexpr int multicast_buffers(int tile_m, int cols, bool f32, int most) {
-  const int count = cols / 64 * multicast_parts(tile_m, f32).count;
-  int buffers = most;
-  while (count % buffers) --buffers;
-  return buffers;
+  return buffers_of(cols / 64 * multicast_parts(tile_m, f32).count, most);
 }
 
 TC_HOST_DEVICE constexpr int multicast_part_bytes(int tile_m) {

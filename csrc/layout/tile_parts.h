@@ -1,4 +1,4 @@
-// How an epilogue divides a tile of D.
+// How an epilogue divides a tile of D, and how much of it lies in shared memory.
 #pragma once
 
 #include "swizzle.h"
@@ -15,5 +15,12 @@ struct TileParts {
     return {count, rows, tile_rows - (count - 1) * rows};
   }
 };
+
+// How many of a tile's `count` parts or boxes lie in shared memory: at most `most`, a divisor of them.
+TC_HOST_DEVICE constexpr int buffers_of(int count, int most) {
+  int buffers = count < most ? count : most;
+  while (count % buffers) --buffers;
+  return buffers;
+}
 
 }  // namespace tc
