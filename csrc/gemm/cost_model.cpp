@@ -10,70 +10,77 @@ namespace {
 
 // Microseconds on an H200 unless a line names another unit. cost_model.h says how they were fitted.
 constexpr double kCopyOfPeak = 4.1e6 / (kH200.dram_gb_per_s * 1e3);  // share of the data sheet's bandwidth that a copy reaches
-constexpr double kReduce = 3.81;    // finish one kernel, start the reduction and read the first kernel's results
+constexpr double kReduce = 3.92;    // finish one kernel, start the reduction and read the first kernel's results
 constexpr double kEpilogue = 6.19;  // of a tile of 128x256, if the configuration gives no time
 constexpr double kDViaRegisters = 1.01, kCViaRegisters = 1.05;  // 32 KB of a tile, copied by two warpgroups
-constexpr double kRowEnds = 77.3;                               // columns that cost as much as the ends of a row of D
-constexpr double kSingle = 2.94, kPingpong = 1.58;  // factors of one warpgroup and of pingpong, over two cooperative warpgroups
+constexpr double kRowEnds = 84.2;                               // columns that cost as much as the ends of a row of D
+constexpr double kSingle = 3.27, kPingpong = 1.48;  // factors of one warpgroup and of pingpong, over two cooperative warpgroups
 constexpr double kRelu = 0.4, kGated = 2.8;         // the activation of a tile of 128x256
-constexpr double kBoxStore = 0.493;                 // after the last product, for each box that a warpgroup fills at once
+constexpr double kBoxStore = 0.465;                 // after the last product, for each box that a warpgroup fills at once
 constexpr double kOtherBoxes = 3.67;                // boxes that a tile of 128x256 of other kernels counts as
-constexpr double kPingpongOrder = 0.371;            // between the products of two pingpong warpgroups
-constexpr double kUnalignedCopies = 1.12;           // of operands that are read in less than 16 bytes
-constexpr double kOddVectors = 1.5;    // the epilogue of a 16-bit D whose rows are not aligned to 16 bytes, in vectors
-constexpr double kOddElements = 4.61;  // the same element by element
-constexpr double kExposed = 0.07;      // share of the shorter of arithmetic and memory, which the longer does not hide
-constexpr double kLatency = 1.3;       // of DRAM under load
-constexpr double kLaunch = 2.5;        // an empty kernel
-constexpr double kOverlap = 1.41;      // of kLaunch, hidden under the previous kernel by programmatic dependent launch
+constexpr double kPingpongOrder = 0.249;            // between the products of two pingpong warpgroups
+constexpr double kDrift = 0.28;            // pingpong products in many waves, which an H100 slows down, an H200 does not
+constexpr int kDriftWaves = 16;            // by hand, after h200-tried.md, "Tiles handed out at run time, on an H100"
+constexpr double kUnalignedCopies = 1.06;  // of operands that are read in less than 16 bytes
+constexpr double kOddVectors = 1.63;       // the epilogue of a 16-bit D whose rows are not aligned to 16 bytes, in vectors
+constexpr double kOddElements = 3.66;      // the same element by element
+constexpr double kExposed = 0.114;         // share of the shorter of arithmetic and memory, which the longer does not hide
+constexpr double kLatency = 1.49;          // of DRAM under load
+constexpr double kLaunch = 2.5;            // an empty kernel
+constexpr double kOverlap = 1.28;          // of kLaunch, hidden under the previous kernel by programmatic dependent launch
 
 // Waves of a Hopper kernel's tiles. They, the configurations' rates and epilogues, and the constants of wgmma_multicast and
 // mma_guarded below were fitted to 13,240 times at 809 problems on an H200: bench/results/h200-candidates-20270101.json and
 // h200-candidates-20270411.json. The second has large shares of TF32, of few columns, and of pitches that are no multiples of
 // 128 bytes. Candidates near the fastest counted most; there the root mean square of the differences is 12 %. Constants that
 // concern clusters, stores in L2, shared memory and mma_short were then fitted to 10,088 times: at every third of these
-// problems, and at the 281 of h200-candidates-20280311.json, most of which have 65 to 1100 rows.
+// problems, and at the 281 of h200-candidates-20280311.json, most of which have 65 to 1100 rows. Most constants of Hopper kernels
+// were fitted once more with 538 problems on an H100 beside them: h100-candidates-20281201.json.
 constexpr double kStreaming = 4.80e6;       // bytes per microsecond from DRAM, in a wave that waits for nothing else
-constexpr double kPort = 95.9e3;            // the same for two neighbouring SMs, which share a port
-constexpr double kL2 = 149e3;               // bytes per microsecond from L2, for each SM
-constexpr double kFreshGrid = 0.565;        // of kOverlap, lost by a grid without PDL (needs_order)
-constexpr double kSharedLoads = 0.8;        // of L2: loads that blocks share by multicast, over those of single blocks
-constexpr double kUnmerged = 1.3;           // the same of single blocks that share K, of which L2 merges fewer
+constexpr double kSm = 68e3;                // the same for an SM that has its port for itself
+constexpr double kPort = 88.7e3;            // the same for two neighbouring SMs, which share a port
+constexpr double kL2 = 143e3;               // bytes per microsecond from L2, for each SM
+constexpr double kFreshGrid = 0.494;        // of kOverlap, lost by a grid without PDL (needs_order)
+constexpr double kSharedLoads = 0.823;      // of L2: loads that blocks share by multicast, over those of single blocks
+constexpr double kPairLoads = 1.1;          // the same in clusters of two
+constexpr double kUnmerged = 1.5;           // the same of single blocks that share K, of which L2 merges fewer
 constexpr double kStores = 0.444;           // of L2: stores, over loads
 constexpr double kStraddlingStores = 1.73;  // the same if rows of D begin within lines
 constexpr double kStraddling = 2.54;        // of L2: a row of 128 bytes that begins within a line, over one that begins with it
-constexpr double kTmaStart = 0.282;         // wgmma_tma's barriers and tensor maps
-constexpr double kTmaTile = 1.42;           // of a tile of wgmma_tma, whatever its size, from the second on
-constexpr double kClusterStart = 0.72;      // kTmaStart of wgmma_cluster
-constexpr double kEmptyRows = 0.756;        // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
+constexpr double kTmaStart = 0.226;         // wgmma_tma's barriers and tensor maps
+constexpr double kTmaTile = 1.71;           // of a tile of wgmma_tma, whatever its size, from the second on
+constexpr double kClusterStart = 0.475;     // kTmaStart of wgmma_cluster
+constexpr double kEmptyRows = 0.781;        // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
 constexpr double kClusterWave = 3;  // of a further wave of blocks that share K: 0.4 were measured at few rows, and tens at many
 
 // wgmma_multicast, from its tile's size alone. Most tiles wait for shared memory, which TMA writes and wgmma reads through the same
 // port: every wgmma reads both operands anew.
-constexpr double kWgmmaOfPeak = 0.79;  // share of the data sheet's peak that wgmma reaches
-constexpr double kShared = 271e3;  // bytes per microsecond through an SM's shared memory, as fitted: it has 128 a cycle, 253e3
-constexpr double kTransposedReads = 2.68;     // of wgmma's M operand, if it is not contiguous along K
+constexpr double kWgmmaOfPeak = 0.802;  // share of the data sheet's peak that wgmma reaches
+constexpr double kShared = 273e3;  // bytes per microsecond through an SM's shared memory, as fitted: it has 128 a cycle, 253e3
+constexpr double kRing = 0.908;    // the latency of a K tile's loads under load
+constexpr double kStraddlingRing = 1.27;      // the same if rows begin within lines
+constexpr double kTransposedReads = 1.63;     // of wgmma's M operand, if it is not contiguous along K
 constexpr double kLeastKTile = 0.126;         // of one block, however many stages it has
-constexpr double kTransposedEpilogue = 7.11;  // of a tile of 128x256, 16-bit with a full C
-constexpr double kNextTile = 0.519;           // from a tile's epilogue to the next tile's products
-constexpr double kMulticastStart = 0.374;     // kTmaStart of this kernel: it has more of both
-constexpr double kCluster = 0.42;             // the start and the end of blocks that wait for each other
-constexpr double kSharedA = 1.04;             // products of blocks that share A, over those of single blocks
-constexpr double kSharedB = 1.02;             // the same of blocks that share B
-constexpr double kSharedSums = 0.445;         // blocks that share K wait for each other and send sums
-constexpr double kSumsRate = 38.4e3;          // bytes per microsecond that a block receives from others
+constexpr double kTransposedEpilogue = 5.29;  // of a tile of 128x256, 16-bit with a full C
+constexpr double kNextTile = 0.57;            // from a tile's epilogue to the next tile's products
+constexpr double kMulticastStart = 0.348;     // kTmaStart of this kernel: it has more of both
+constexpr double kCluster = 0.335;            // the start and the end of blocks that wait for each other
+constexpr double kSharedA = 1.13;             // products of blocks that share A, over those of single blocks
+constexpr double kSharedB = 1.08;             // the same of blocks that share B
+constexpr double kSharedSums = 0.249;         // blocks that share K wait for each other and send sums
+constexpr double kSumsRate = 26.3e3;          // bytes per microsecond that a block receives from others
 constexpr double kInThrees = 0.887;           // share of the SMs that clusters of three occupy: 39 clusters on an H200
 constexpr double kInFours = 0.91;             // the same of clusters of four, 30, and of eight, 15
 
 // mma_guarded. A small K tile takes as long as a large one: the code for every alignment and order is long and scattered.
-constexpr double kGuardedKTile = 1.12;      // the least
+constexpr double kGuardedKTile = 1.18;      // the least
 constexpr double kGuardedSlices = -0.55;    // power of the groups of warps that share a K tile
-constexpr double kGuardedTile = 0.571;      // the first K tile and the start
+constexpr double kGuardedTile = 0.588;      // the first K tile and the start
 constexpr double kGuardedEpilogue = 0.896;  // of a tile of 64x64
-constexpr double kGuardedLaunch = 1.89;
+constexpr double kGuardedLaunch = 2;
 constexpr double kGuardedExposed = 0.066;               // kExposed of this kernel
 constexpr double kOddResult = 1.8;                      // the epilogue of a D whose rows are not aligned to 16 bytes
-constexpr double kBy8 = 1.6, kBy4 = 2.04, kBy2 = 2.32;  // copies of operands whose rows are aligned to 8, 4 and 2 bytes
+constexpr double kBy8 = 1.6, kBy4 = 2.04, kBy2 = 2.25;  // copies of operands whose rows are aligned to 8, 4 and 2 bytes
 
 // mma_short. Its constants were fitted to 76 times, and kShortTile and kShortKTile then set by hand: 20000x3x300 takes 14.3 us
 // on an H200, 2048x300x100 takes 7.2.
@@ -168,11 +175,14 @@ double product_us(const KernelTraits& kernel, const Config& config, Math math, c
 
 double fourth(double x) { return x * x * (x * x); }
 
+// The 4-norm of times that overlap: little more than the longest, and more if several are long.
+double norm_of(double x, double y, double z = 0) { return std::sqrt(std::sqrt(fourth(x) + fourth(y) + fourth(z))); }
+
 // A wave takes the 4-norm of three times: a tile's on its SM, and those in which L2 and DRAM move what all tiles of the wave read
 // and write.
 struct Wave {
   double l2_us = 0, dram_us = 0;
-  double us(double tile_us) const { return std::sqrt(std::sqrt(fourth(tile_us) + fourth(l2_us) + fourth(dram_us))); }
+  double us(double tile_us) const { return norm_of(tile_us, l2_us, dram_us); }
 };
 
 // The tiles of a Hopper kernel in waves: each cluster that the GPU holds has one tile in a full wave, and some have one in the
@@ -202,17 +212,18 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const
       double(std::min<int64_t>(config.tile_m, p.m)) * cluster.m * (straddles_lines(p.a, p.m, p.k) ? kStraddling : 1);
   const bool b_straddles = straddles_lines(p.b, p.k, p.n) || (modes.columns % 64 != 0 && !b_along_k);
   const double b_rows = double(std::min<int64_t>(columns, p.n)) * cluster.n * (b_straddles ? kStraddling : 1);
-  const double merged = cluster.m * cluster.n > 1 ? kSharedLoads : cluster.k > 1 ? kUnmerged : 1;
+  const int sharers = cluster.m * cluster.n;
+  const double merged = sharers > 2 ? kSharedLoads : sharers == 2 ? kPairLoads : cluster.k > 1 ? kUnmerged : 1;
   const double stores =
       double(std::min<int64_t>(config.tile_m, p.m)) * cluster.m * std::min<int64_t>(int64_t(modes.columns) * cluster.n, p.n) *
       size_of(p.d.dtype) * (straddles_lines(p.d, p.m, p.n) ? kStraddlingStores : kStores);
   const double loads = (a_rows + b_rows) * merged * p.k / modes.layers() * size_of(p.a.dtype);
   const double l2 = (loads + stores) / (kL2 * device.gpu.num_sms);
-  const double bandwidth = kStreaming * device.gpu.dram_gb_per_s / kH200.dram_gb_per_s;
+  const double faster = device.gpu.dram_gb_per_s / kH200.dram_gb_per_s;
   const double bytes = dram_us(p, modes.layers(), device) * bytes_per_us(device) / work;  // of a cluster's tile, from DRAM
   const auto wave = [&](int64_t clusters) {
-    const double sms_at_port = clusters * cluster.blocks() > device.gpu.num_sms / 2 ? 2 : 1;
-    const double dram = std::max(clusters * bytes / bandwidth, bytes / cluster.blocks() * sms_at_port / kPort);
+    const double sm = faster * (clusters * cluster.blocks() > device.gpu.num_sms / 2 ? kPort / 2 : kSm);
+    const double dram = std::max(clusters * bytes / (faster * kStreaming), bytes / cluster.blocks() / sm);
     return Wave{clusters * l2, dram};
   };
   const int64_t count = ceil_div(work, at_once);
@@ -250,7 +261,9 @@ double estimate_tma_epilogue(const KernelTraits& kernel, const Config& config, M
   const double epilogue = tma_epilogue_us(config, p) + activation_us(p.activation) * large_tiles(config) + kTmaTile;
   const double product = tile_us(kernel, config, math, p, modes, device);
   const Waves waves = waves_of(config, p, modes, device);
-  const double hidden = std::max(product + kPingpongOrder, (product + epilogue) / 2);
+  const bool drifts = config.pingpong && waves.count > kDriftWaves;
+  const double slower = drifts ? 1 + kDrift * (kH200.dram_gb_per_s / device.gpu.dram_gb_per_s - 1) : 1;
+  const double hidden = std::max(product * slower + kPingpongOrder, (product + epilogue) / 2);
   const double tiles = config.pingpong && waves.count > 1 ? waves.us(hidden, 0) + epilogue : waves.us(product, epilogue);
   return tiles + launch_us(kernel, config, p, modes) + kTmaStart - kTmaTile + kBoxStore * config.boxes;
 }
@@ -265,7 +278,8 @@ double estimate_cluster(const KernelTraits& kernel, const Config& config, Math m
          launch_us(kernel, config, p, modes) + kClusterStart;
 }
 
-// A K tile takes as long as the slowest of tensor cores, shared memory and kLeastKTile.
+// A K tile takes as long as the slowest of tensor cores, shared memory and kLeastKTile, and longer if few stages hide the latency
+// of its loads.
 double estimate_multicast(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
                           const DeviceSpec& device) {
   const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
@@ -276,7 +290,9 @@ double estimate_multicast(const KernelTraits& kernel, const Config& config, Math
   const double written = std::min(tile_m, double(p.m)) + std::min(double(modes.columns), double(p.n));
   const double read = tile_n * (order_of(p.b) == Order::col_major ? 1 : kTransposedReads) + tile_n / 64 * tile_m;
   const double shared = (written + read) * config.tile_k * size_of(p.a.dtype) / kShared;
-  const double product = k_tiles * std::max({products, shared, kLeastKTile});
+  const bool straddles = straddles_lines(p.a, p.m, p.k) || straddles_lines(p.b, p.k, p.n);
+  const double latency = (straddles ? kStraddlingRing : kRing) / (config.stages - 1);
+  const double product = k_tiles * norm_of(std::max({products, shared, kLeastKTile}), latency);
   const double c_and_d = size_of(p.d.dtype) + (present(p.c) && p.c.row && p.c.col ? size_of(p.c.dtype) : 0);
   const double epilogue = large_tiles(config) * (kTransposedEpilogue * c_and_d / 4 + activation_us(p.activation));
   const Cluster& cluster = modes.cluster;
