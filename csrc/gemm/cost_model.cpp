@@ -37,7 +37,7 @@ constexpr double kOverlap = 1.28;          // of kLaunch, hidden under the previ
 // problems, and at the 281 of h200-candidates-20280311.json, most of which have 65 to 1100 rows. Most constants of Hopper kernels
 // were fitted once more with 538 problems on an H100 beside them: h100-candidates-20281201.json.
 constexpr double kStreaming = 4.80e6;       // bytes per microsecond from DRAM, in a wave that waits for nothing else
-constexpr double kSm = 68e3;                // the same for an SM that has its port for itself
+constexpr double kOwnPort = 68e3;           // the same for an SM that has its port for itself
 constexpr double kPort = 88.7e3;            // the same for two neighbouring SMs, which share a port
 constexpr double kL2 = 143e3;               // bytes per microsecond from L2, for each SM
 constexpr double kFreshGrid = 0.494;        // of kOverlap, lost by a grid without PDL (needs_order)
@@ -175,14 +175,14 @@ double product_us(const KernelTraits& kernel, const Config& config, Math math, c
 
 double fourth(double x) { return x * x * (x * x); }
 
-// The 4-norm of times that overlap: little more than the longest, and more if several are long.
-double norm_of(double x, double y, double z = 0) { return std::sqrt(std::sqrt(fourth(x) + fourth(y) + fourth(z))); }
+// Of times that overlap: little more than the longest, and more if several are long.
+double norm4(double x, double y, double z = 0) { return std::sqrt(std::sqrt(fourth(x) + fourth(y) + fourth(z))); }
 
 // A wave takes the 4-norm of three times: a tile's on its SM, and those in which L2 and DRAM move what all tiles of the wave read
 // and write.
 struct Wave {
   double l2_us = 0, dram_us = 0;
-  double us(double tile_us) const { return norm_of(tile_us, l2_us, dram_us); }
+  double us(double tile_us) const { return norm4(tile_us, l2_us, dram_us); }
 };
 
 // The tiles of a Hopper kernel in waves: each cluster that the GPU holds has one tile in a full wave, and some have one in the
@@ -219,11 +219,11 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const
       size_of(p.d.dtype) * (straddles_lines(p.d, p.m, p.n) ? kStraddlingStores : kStores);
   const double loads = (a_rows + b_rows) * merged * p.k / modes.layers() * size_of(p.a.dtype);
   const double l2 = (loads + stores) / (kL2 * device.gpu.num_sms);
-  const double faster = device.gpu.dram_gb_per_s / kH200.dram_gb_per_s;
+  const double scale = device.gpu.dram_gb_per_s / kH200.dram_gb_per_s;
   const double bytes = dram_us(p, modes.layers(), device) * bytes_per_us(device) / work;  // of a cluster's tile, from DRAM
   const auto wave = [&](int64_t clusters) {
-    const double sm = faster * (clusters * cluster.blocks() > device.gpu.num_sms / 2 ? kPort / 2 : kSm);
-    const double dram = std::max(clusters * bytes / (faster * kStreaming), bytes / cluster.blocks() / sm);
+    const double sm = scale * (clusters * cluster.blocks() > device.gpu.num_sms / 2 ? kPort / 2 : kOwnPort);
+    const double dram = std::max(clusters * bytes / (scale * kStreaming), bytes / cluster.blocks() / sm);
     return Wave{clusters * l2, dram};
   };
   const int64_t count = ceil_div(work, at_once);
@@ -292,7 +292,7 @@ double estimate_multicast(const KernelTraits& kernel, const Config& config, Math
   const double shared = (written + read) * config.tile_k * size_of(p.a.dtype) / kShared;
   const bool straddles = straddles_lines(p.a, p.m, p.k) || straddles_lines(p.b, p.k, p.n);
   const double latency = (straddles ? kStraddlingRing : kRing) / (config.stages - 1);
-  const double product = k_tiles * norm_of(std::max({products, shared, kLeastKTile}), latency);
+  const double product = k_tiles * norm4(std::max({products, shared, kLeastKTile}), latency);
   const double c_and_d = size_of(p.d.dtype) + (present(p.c) && p.c.row && p.c.col ? size_of(p.c.dtype) : 0);
   const double epilogue = large_tiles(config) * (kTransposedEpilogue * c_and_d / 4 + activation_us(p.activation));
   const Cluster& cluster = modes.cluster;
