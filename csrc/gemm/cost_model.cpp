@@ -35,7 +35,8 @@ constexpr double kOverlap = 1.28;          // of kLaunch, hidden under the previ
 // 128 bytes. Candidates near the fastest counted most; there the root mean square of the differences is 12 %. Constants that
 // concern clusters, stores in L2, shared memory and mma_short were then fitted to 10,088 times: at every third of these
 // problems, and at the 281 of h200-candidates-20280311.json, most of which have 65 to 1100 rows. Most constants of Hopper kernels
-// were fitted once more with 538 problems on an H100 beside them: h100-candidates-20281201.json.
+// were fitted once more with 538 problems on an H100 beside them: h100-candidates-20281201.json. kPairLoads and kUnmerged are 0.98
+// and 1.6 in that fit, and were set by hand for 128x4096x14336, which clusters of 1x1x2 compute fastest.
 constexpr double kStreaming = 4.80e6;       // bytes per microsecond from DRAM, in a wave that waits for nothing else
 constexpr double kOwnPort = 68e3;           // the same for an SM that has its port for itself
 constexpr double kPort = 88.7e3;            // the same for two neighbouring SMs, which share a port
