@@ -4,9 +4,11 @@ Calls on a GPU are replayed as CUDA graphs, because the host's cost of a call ca
 
 Each contender starts after a rest, because the GPU's clock follows the power of the last milliseconds. A loop of mma.sync on
 an H200 reaches 434 TFLOP/s right after a wgmma kernel and 603 TFLOP/s after 20 ms of rest (bench/ceilings.cu). Rests can be
-left out, to time contenders on a busy GPU.
+left out, to time contenders on a busy GPU. The order of contenders changes from round to round, because a contender without a rest
+runs at the clock that those before it have left.
 """
 
+import random
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -71,7 +73,7 @@ def interleaved(
     seconds: float = 0.02,
     rests: bool = True,
 ) -> dict[str, Timing]:
-    """Time contenders in turn.
+    """Time contenders in turn, in an order that differs from round to round.
 
     Args:
         contenders: name -> calls, one call for each set of operands that the contender rotates through.
@@ -90,8 +92,10 @@ def interleaved(
         run()
         repeats[name] = max(1, round(seconds / max(run(), 1e-7)))
     samples = {name: [] for name in runs}
+    shuffled = random.Random(0)
     for _ in range(rounds + 2):
-        for name, run in runs.items():
+        for name in shuffled.sample(list(runs), len(runs)):
+            run = runs[name]
             if cuda and rests:
                 time.sleep(2 * seconds)
             samples[name].append(sum(run() for _ in range(repeats[name])) / (repeats[name] * len(contenders[name])))
