@@ -16,9 +16,9 @@ constexpr double kDViaRegisters = 1.01, kCViaRegisters = 1.05;  // 32 KB of a ti
 constexpr double kRowEnds = 84.2;                               // columns that cost as much as the ends of a row of D
 constexpr double kSingle = 3.27, kPingpong = 1.48;  // factors of one warpgroup and of pingpong, over two cooperative warpgroups
 constexpr double kRelu = 0.4, kGated = 2.8;         // the activation of a tile of 128x256
-constexpr double kBoxStore = 0.458;                 // after the last product, for each box that a warpgroup fills at once
+constexpr double kBoxStore = 0.465;                 // after the last product, for each box that a warpgroup fills at once
 constexpr double kOtherBoxes = 3.67;                // boxes that a tile of 128x256 of other kernels counts as
-constexpr double kPingpongOrder = 0.247;            // between the products of two pingpong warpgroups
+constexpr double kPingpongOrder = 0.249;            // between the products of two pingpong warpgroups
 constexpr double kDrift = 0.28;            // pingpong products in many waves, which an H100 slows down, an H200 does not
 constexpr int kDriftWaves = 16;            // by hand, after h200-tried.md, "Tiles handed out at run time, on an H100"
 constexpr double kUnalignedCopies = 1.06;  // of operands that are read in less than 16 bytes
@@ -35,45 +35,43 @@ constexpr double kOverlap = 1.28;          // of kLaunch, hidden under the previ
 // 128 bytes. Candidates near the fastest counted most; there the root mean square of the differences is 12 %. Constants that
 // concern clusters, stores in L2, shared memory and mma_short were then fitted to 10,088 times: at every third of these
 // problems, and at the 281 of h200-candidates-20280311.json, most of which have 65 to 1100 rows. Most constants of Hopper kernels
-// were fitted once more with 538 problems on an H100 beside them: h100-candidates-20281201.json. In all
-// these files candidates ran in a fixed order, and late ones at lower clocks (h200-tried.md, "A contender's place in the round").
-// The constants of wgmma_tma and wgmma_multicast, but for those of straddling and of DRAM, were therefore fitted again to 473
-// problems on an H200 in shuffled order, h200-candidates-20290202.json, with the last two files at a quarter to a third of the
-// weight. kPairLoads and kUnmerged are 1.03 and 1.7 in that fit, and were left at 1.1 and 1.5 by hand for 128x4096x14336, which
-// clusters of 1x1x2 compute fastest.
+// were fitted once more with 538 problems on an H100 beside them: h100-candidates-20281201.json. kPairLoads and kUnmerged are 0.98
+// and 1.6 in that fit, and were set by hand for 128x4096x14336, which clusters of 1x1x2 compute fastest. In all these
+// files candidates ran in a fixed order, and late ones at lower clocks; constants fitted to shuffled times were slower on a fresh
+// seed (h200-tried.md, "A contender's place in the round").
 constexpr double kStreaming = 4.80e6;       // bytes per microsecond from DRAM, in a wave that waits for nothing else
 constexpr double kOwnPort = 68e3;           // the same for an SM that has its port for itself
 constexpr double kPort = 88.7e3;            // the same for two neighbouring SMs, which share a port
-constexpr double kL2 = 144e3;               // bytes per microsecond from L2, for each SM
-constexpr double kFreshGrid = 0.486;        // of kOverlap, lost by a grid without PDL (needs_order)
-constexpr double kSharedLoads = 0.814;      // of L2: loads that blocks share by multicast, over those of single blocks
+constexpr double kL2 = 143e3;               // bytes per microsecond from L2, for each SM
+constexpr double kFreshGrid = 0.494;        // of kOverlap, lost by a grid without PDL (needs_order)
+constexpr double kSharedLoads = 0.823;      // of L2: loads that blocks share by multicast, over those of single blocks
 constexpr double kPairLoads = 1.1;          // the same in clusters of two
 constexpr double kUnmerged = 1.5;           // the same of single blocks that share K, of which L2 merges fewer
 constexpr double kStores = 0.444;           // of L2: stores, over loads
 constexpr double kStraddlingStores = 1.73;  // the same if rows of D begin within lines
 constexpr double kStraddling = 2.54;        // of L2: a row of 128 bytes that begins within a line, over one that begins with it
-constexpr double kTmaStart = 0.216;         // wgmma_tma's barriers and tensor maps
-constexpr double kTmaTile = 1.76;           // of a tile of wgmma_tma, whatever its size, from the second on
+constexpr double kTmaStart = 0.226;         // wgmma_tma's barriers and tensor maps
+constexpr double kTmaTile = 1.71;           // of a tile of wgmma_tma, whatever its size, from the second on
 constexpr double kClusterStart = 0.475;     // kTmaStart of wgmma_cluster
 constexpr double kEmptyRows = 0.781;        // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
 constexpr double kClusterWave = 3;  // of a further wave of blocks that share K: 0.4 were measured at few rows, and tens at many
 
 // wgmma_multicast, from its tile's size alone. Most tiles wait for shared memory, which TMA writes and wgmma reads through the same
 // port: every wgmma reads both operands anew.
-constexpr double kWgmmaOfPeak = 0.772;  // share of the data sheet's peak that wgmma reaches
-constexpr double kShared = 285e3;  // bytes per microsecond through an SM's shared memory, as fitted: it has 128 a cycle, 253e3
-constexpr double kRing = 0.913;    // the latency of a K tile's loads under load
+constexpr double kWgmmaOfPeak = 0.802;  // share of the data sheet's peak that wgmma reaches
+constexpr double kShared = 273e3;  // bytes per microsecond through an SM's shared memory, as fitted: it has 128 a cycle, 253e3
+constexpr double kRing = 0.908;    // the latency of a K tile's loads under load
 constexpr double kStraddlingRing = 1.27;      // the same if rows begin within lines
 constexpr double kTransposedReads = 1.63;     // of wgmma's M operand, if it is not contiguous along K
-constexpr double kLeastKTile = 0.0906;        // of one block, however many stages it has
-constexpr double kTransposedEpilogue = 4.83;  // of a tile of 128x256, 16-bit with a full C
-constexpr double kNextTile = 0.802;           // from a tile's epilogue to the next tile's products
-constexpr double kMulticastStart = 0.523;     // kTmaStart of this kernel: it has more of both
-constexpr double kCluster = 0.0821;           // the start and the end of blocks that wait for each other
+constexpr double kLeastKTile = 0.126;         // of one block, however many stages it has
+constexpr double kTransposedEpilogue = 5.29;  // of a tile of 128x256, 16-bit with a full C
+constexpr double kNextTile = 0.57;            // from a tile's epilogue to the next tile's products
+constexpr double kMulticastStart = 0.348;     // kTmaStart of this kernel: it has more of both
+constexpr double kCluster = 0.335;            // the start and the end of blocks that wait for each other
 constexpr double kSharedA = 1.13;             // products of blocks that share A, over those of single blocks
-constexpr double kSharedB = 1.03;             // the same of blocks that share B
-constexpr double kSharedSums = 0.246;         // blocks that share K wait for each other and send sums
-constexpr double kSumsRate = 24.1e3;          // bytes per microsecond that a block receives from others
+constexpr double kSharedB = 1.08;             // the same of blocks that share B
+constexpr double kSharedSums = 0.249;         // blocks that share K wait for each other and send sums
+constexpr double kSumsRate = 26.3e3;          // bytes per microsecond that a block receives from others
 constexpr double kInThrees = 0.887;           // share of the SMs that clusters of three occupy: 39 clusters on an H200
 constexpr double kInFours = 0.91;             // the same of clusters of four, 30, and of eight, 15
 
