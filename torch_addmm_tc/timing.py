@@ -4,8 +4,8 @@ Calls on a GPU are replayed as CUDA graphs, because the host's cost of a call ca
 
 Each contender starts after a rest, because the GPU's clock follows the power of the last milliseconds. A loop of mma.sync on
 an H200 reaches 434 TFLOP/s right after a wgmma kernel and 603 TFLOP/s after 20 ms of rest (bench/ceilings.cu). Rests can be
-left out, to time contenders on a busy GPU. The order of contenders changes from round to round, because a contender without a rest
-runs at the clock that those before it have left.
+left out, to time contenders on a busy GPU. The order of contenders changes from round to round, because a contender without a
+rest runs at the clock that those before it have left.
 """
 
 import random
