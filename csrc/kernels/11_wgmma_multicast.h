@@ -56,7 +56,7 @@ constexpr Config wgmma_multicast_config(int tile_m, int tile_n, int groups, int 
 // by a greedy search with predicted times at 1200 others. With the 36, 15 % of the 386 were slower than 0.97x of torch.addmm at
 // best, without them 21 %. Ten more were chosen from all sizes by the share of 412 problems that is predicted to stay slower. The
 // next six fit 300, 600 and other rows that the sizes before them fill badly. The last two, like the last four of wgmma_tma, fill a
-// wave where others leave it half empty: 293x8192x4096 takes 28.7 us for 32.5 (bench/results/h200-tried.md).
+// wave where others leave it half empty: 293x8192x4096 takes 28.7 us for 32.5 on zeros (bench/results/h200-tried.md).
 inline constexpr Config kWgmmaMulticast[] = {
     // tile_m, tile_n, groups
     wgmma_multicast_config(8, 64, 1),       wgmma_multicast_config(16, 64, 1),   wgmma_multicast_config(24, 64, 1),
