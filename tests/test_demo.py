@@ -53,6 +53,16 @@ def test_interleaved_separates_slow_from_fast():
     assert times["one"].spread >= 0
 
 
+def test_interleaved_changes_the_order_from_round_to_round():
+    """Otherwise the same contender always follows the same other, and on a busy GPU runs at the clock which that one left."""
+    called = []
+    contenders = {name: [lambda name=name: called.append(name)] for name in "abcd"}
+    timing.interleaved(contenders, cuda=False, rounds=9, seconds=1e-9)
+    rounds = ["".join(called[i : i + 4]) for i in range(8, len(called), 4)]  # each contender is called twice before the rounds
+    assert len(rounds) == 11 and all(sorted(r) == list("abcd") for r in rounds)
+    assert len(set(rounds)) > 5 and len({r[0] for r in rounds}) == 4
+
+
 def test_host_seconds_separates_slow_from_fast():
     work = {"none": lambda: None, "some": lambda: sum(range(2000))}
     seconds = timing.host_seconds(work, cuda=False, calls=50, rounds=3)

@@ -92,9 +92,10 @@ def interleaved(
         run()
         repeats[name] = max(1, round(seconds / max(run(), 1e-7)))
     samples = {name: [] for name in runs}
-    shuffled = random.Random(0)
+    order, generator = list(runs), random.Random(0)
     for _ in range(rounds + 2):
-        for name in shuffled.sample(list(runs), len(runs)):
+        generator.shuffle(order)
+        for name in order:
             run = runs[name]
             if cuda and rests:
                 time.sleep(2 * seconds)

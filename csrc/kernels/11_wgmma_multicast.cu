@@ -280,8 +280,8 @@ Status launch_config(const Launch& call) {
   const Status status = make_transposed_paths(paths, p, multicast_parts(call.config.tile_m, d_is_f32), call.modes);
   if (!status.ok()) return status;
   const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype));
-  using ConfigMaths = std::conditional_t<kWgmmaMulticast[I].tf32, WgmmaMulticastMaths, Maths<Math::f16, Math::bf16>>;
-  return with_math(ConfigMaths(), call.math, [&](auto math) {
+  const ConfigMaths<WgmmaMulticastMaths, kWgmmaMulticast[I].tf32> maths;
+  return with_math(maths, call.math, [&](auto math) {
     return with_b_layout(p, [&](auto b_k) {
       TmaOperands operands = {};
       const Status made = make_tma_operands(operands, call, true, b_k);

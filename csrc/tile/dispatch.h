@@ -42,6 +42,10 @@ struct Type {
   using type = T;
 };
 
+// The maths that a configuration is compiled for. `TF32` is Config::tf32, and its kernel multiplies TF32 and 16 bits.
+template <typename MATHS, bool TF32>
+using ConfigMaths = std::conditional_t<TF32, MATHS, Maths<Math::f16, Math::bf16>>;
+
 // Calls act(math) with the call's math as a compile-time constant. A launcher compiles only the maths of its kernel.
 template <Math... MATHS, typename F>
 Status with_math(Maths<MATHS...>, Math math, F&& act) {
