@@ -37,9 +37,9 @@ AMPERE, HOPPER, BOTH = ("ampere",), ("hopper",), ("ampere", "hopper")
 # For each rung, the families that each of its configurations is compiled for; the longest compilations come first.
 CONFIGURATIONS = {
     "06_mma_swizzle": [HOPPER, *5 * [AMPERE], BOTH],
-    "07_wgmma_tma": 18 * [HOPPER],
-    "11_wgmma_multicast": 42 * [HOPPER],
-    "09_wgmma_cluster": 2 * [HOPPER],
+    "07_wgmma_tma": 16 * [HOPPER],
+    "11_wgmma_multicast": 33 * [HOPPER],
+    "09_wgmma_cluster": [HOPPER],
     "10_mma_guarded": [HOPPER, *5 * [BOTH]],
     "12_mma_short": 3 * [BOTH],
     "05_wmma_kstage": [AMPERE, BOTH],

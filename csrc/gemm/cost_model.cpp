@@ -10,86 +10,86 @@ namespace {
 
 // Microseconds on an H200 unless a line names another unit. cost_model.h says how they were fitted.
 constexpr double kCopyOfPeak = 4.1e6 / (kH200.dram_gb_per_s * 1e3);  // share of the data sheet's bandwidth that a copy reaches
-constexpr double kReduce = 3.92;    // finish one kernel, start the reduction and read the first kernel's results
+constexpr double kIdleReduce = 1.13;                                 // of kReduce, hidden if nearly all SMs are idle
+constexpr double kReduce = 5.1;     // finish one kernel, start the reduction and read the first kernel's results
 constexpr double kEpilogue = 6.19;  // of a tile of 128x256, if the configuration gives no time
-constexpr double kDViaRegisters = 1.01, kCViaRegisters = 1.05;  // 32 KB of a tile, copied by two warpgroups
-constexpr double kRowEnds = 84.2;                               // columns that cost as much as the ends of a row of D
-constexpr double kSingle = 3.27, kPingpong = 1.48;  // factors of one warpgroup and of pingpong, over two cooperative warpgroups
-constexpr double kRelu = 0.4, kGated = 2.8;         // the activation of a tile of 128x256
-constexpr double kBoxStore = 0.465;                 // after the last product, for each box that a warpgroup fills at once
-constexpr double kOtherBoxes = 3.67;                // boxes that a tile of 128x256 of other kernels counts as
-constexpr double kPingpongOrder = 0.249;            // between the products of two pingpong warpgroups
-constexpr double kDrift = 0.28;            // pingpong products in many waves, which an H100 slows down, an H200 does not
-constexpr int kDriftWaves = 16;            // by hand, after h200-tried.md, "Tiles handed out at run time, on an H100"
-constexpr double kUnalignedCopies = 1.06;  // of operands that are read in less than 16 bytes
-constexpr double kOddVectors = 1.63;       // the epilogue of a 16-bit D whose rows are not aligned to 16 bytes, in vectors
-constexpr double kOddElements = 3.66;      // the same element by element
-constexpr double kExposed = 0.114;         // share of the shorter of arithmetic and memory, which the longer does not hide
-constexpr double kLatency = 1.49;          // of DRAM under load
-constexpr double kLaunch = 2.5;            // an empty kernel
-constexpr double kOverlap = 1.28;          // of kLaunch, hidden under the previous kernel by programmatic dependent launch
+constexpr double kDViaRegisters = 1, kCViaRegisters = 0.713;  // 32 KB of a tile, copied by two warpgroups
+constexpr double kRowEnds = 100;                              // columns that cost as much as the ends of a row of D
+// Factors of one warpgroup and of pingpong, over two cooperative warpgroups.
+constexpr double kSingle = 3.81, kPingpong = 1.09;
+constexpr double kRelu = 0.4, kGated = 2.8;  // the activation of a tile of 128x256
+constexpr double kBoxStore = 0.465;          // after the last product, for each box that a warpgroup fills at once
+constexpr double kOtherBoxes = 3.67;         // boxes that a tile of 128x256 of other kernels counts as
+constexpr double kPingpongOrder = 0.142;     // between the products of two pingpong warpgroups
+constexpr double kDrift = 0.184;             // pingpong products in many waves, which an H100 slows down, an H200 does not
+constexpr int kDriftWaves = 16;              // by hand, after h200-tried.md, "Tiles handed out at run time, on an H100"
+constexpr double kUnalignedCopies = 1.46;    // of operands that are read in less than 16 bytes
+constexpr double kOddVectors = 2.06;         // the epilogue of a 16-bit D whose rows are not aligned to 16 bytes, in vectors
+constexpr double kOddElements = 4.38;        // the same element by element
+constexpr double kExposed = 0.114;           // share of the shorter of arithmetic and memory, which the longer does not hide
+constexpr double kLatency = 2.59;            // of DRAM under load
+constexpr double kLaunch = 2.5;              // an empty kernel
+constexpr double kOverlap = 1.17;            // of kLaunch, hidden under the previous kernel by programmatic dependent launch
 
-// Waves of a Hopper kernel's tiles. They, the configurations' rates and epilogues, and the constants of wgmma_multicast and
-// mma_guarded below were fitted to 13,240 times at 809 problems on an H200: bench/results/h200-candidates-20270101.json and
-// h200-candidates-20270411.json. The second has large shares of TF32, of few columns, and of pitches that are no multiples of
-// 128 bytes. Candidates near the fastest counted most; there the root mean square of the differences is 12 %. Constants that
-// concern clusters, stores in L2, shared memory and mma_short were then fitted to 10,088 times: at every third of these
-// problems, and at the 281 of h200-candidates-20280311.json, most of which have 65 to 1100 rows. Most constants of Hopper kernels
-// were fitted once more with 538 problems on an H100 beside them: h100-candidates-20281201.json. kPairLoads and kUnmerged are 0.98
-// and 1.6 in that fit, and were set by hand for 128x4096x14336, which clusters of 1x1x2 compute fastest. In all these
-// files candidates ran in a fixed order, and late ones at lower clocks; constants fitted to shuffled times were slower on a fresh
-// seed (h200-tried.md, "A contender's place in the round").
-constexpr double kStreaming = 4.80e6;       // bytes per microsecond from DRAM, in a wave that waits for nothing else
-constexpr double kOwnPort = 68e3;           // the same for an SM that has its port for itself
-constexpr double kPort = 88.7e3;            // the same for two neighbouring SMs, which share a port
-constexpr double kL2 = 143e3;               // bytes per microsecond from L2, for each SM
-constexpr double kFreshGrid = 0.494;        // of kOverlap, lost by a grid without PDL (needs_order)
-constexpr double kSharedLoads = 0.823;      // of L2: loads that blocks share by multicast, over those of single blocks
-constexpr double kPairLoads = 1.1;          // the same in clusters of two
-constexpr double kUnmerged = 1.5;           // the same of single blocks that share K, of which L2 merges fewer
-constexpr double kStores = 0.444;           // of L2: stores, over loads
-constexpr double kStraddlingStores = 1.73;  // the same if rows of D begin within lines
-constexpr double kStraddling = 2.54;        // of L2: a row of 128 bytes that begins within a line, over one that begins with it
-constexpr double kTmaStart = 0.226;         // wgmma_tma's barriers and tensor maps
-constexpr double kTmaTile = 1.71;           // of a tile of wgmma_tma, whatever its size, from the second on
-constexpr double kClusterStart = 0.475;     // kTmaStart of wgmma_cluster
-constexpr double kEmptyRows = 0.781;        // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
-constexpr double kClusterWave = 3;  // of a further wave of blocks that share K: 0.4 were measured at few rows, and tens at many
+// Waves of a Hopper kernel's tiles. Nearly all constants of this file, and the configurations' rates and epilogues, were fitted
+// together to drawn problems that ran in shuffled order, 987 on an H200 and 253 on an H100: h200-candidates-20290202.json,
+// h200-candidates-20291005.json and h100-candidates-20291004.json in bench/results, and the others of h200-tried.md, "The cost model
+// once more". 553 that ran in a fixed order, h100-candidates-20281201.json, had a quarter of the weight. The fit minimises what picks
+// lose over the fastest candidate and how many are slower than 0.97x of torch.addmm, and a little the differences of all times. A
+// constant's value alone therefore says little about the hardware. kStreaming, kSlices, kInThrees and kInFours were not fitted.
+constexpr double kStreaming = 4.5e6;  // bytes per microsecond from DRAM, in a wave that waits for nothing else
+constexpr double kOwnPort = 47.9e3;   // the same for an SM that has its port for itself
+constexpr double kPort = 72.8e3;      // the same for two neighbouring SMs, which share a port
+constexpr double kL2 = 185e3;         // bytes per microsecond from L2, for each SM
+constexpr double kIdle = 0.266;  // of the launch, hidden if nearly all SMs are idle: the next kernel's blocks start on them
+constexpr double kPrefetches = 0.371;       // of the launch, hidden by what small grids prefetch (prefetches_k_tiles)
+constexpr double kHotLine = 0.651e-3;       // a request to a line of L2 that other SMs ask for too
+constexpr double kSlices = 96;              // of L2, which serve one request at a time
+constexpr double kFreshGrid = 0.754;        // of kOverlap, lost by a grid without PDL (needs_order)
+constexpr double kSharedLoads = 0.953;      // of L2: loads that blocks share by multicast, over those of single blocks
+constexpr double kPairLoads = 2.15;         // the same in clusters of two that share A
+constexpr double kPairLoadsB = 0.497;       // the same in clusters of two that share B
+constexpr double kUnmerged = 1.95;          // the same of single blocks that share K, of which L2 merges fewer
+constexpr double kStores = 0.32;            // of L2: stores, over loads
+constexpr double kStraddlingStores = 1.61;  // the same if rows of D begin within lines
+constexpr double kStraddling = 2.68;        // of L2: a row of 128 bytes that begins within a line, over one that begins with it
+constexpr double kTmaStart = 0.277;         // wgmma_tma's barriers and tensor maps
+constexpr double kTmaTile = 1.76;           // of a tile of wgmma_tma, whatever its size, from the second on
+constexpr double kClusterStart = 0.411;     // kTmaStart of wgmma_cluster
+constexpr double kEmptyRows = 0.451;        // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
+constexpr double kClusterWave = 2.45;       // of a further wave of blocks that share K: 0.4 at few rows, and tens at many
 
 // wgmma_multicast, from its tile's size alone. Most tiles wait for shared memory, which TMA writes and wgmma reads through the same
 // port: every wgmma reads both operands anew.
-constexpr double kWgmmaOfPeak = 0.802;  // share of the data sheet's peak that wgmma reaches
-constexpr double kShared = 273e3;  // bytes per microsecond through an SM's shared memory, as fitted: it has 128 a cycle, 253e3
-constexpr double kRing = 0.908;    // the latency of a K tile's loads under load
-constexpr double kStraddlingRing = 1.27;      // the same if rows begin within lines
-constexpr double kTransposedReads = 1.63;     // of wgmma's M operand, if it is not contiguous along K
-constexpr double kLeastKTile = 0.126;         // of one block, however many stages it has
-constexpr double kTransposedEpilogue = 5.29;  // of a tile of 128x256, 16-bit with a full C
-constexpr double kNextTile = 0.57;            // from a tile's epilogue to the next tile's products
-constexpr double kMulticastStart = 0.348;     // kTmaStart of this kernel: it has more of both
-constexpr double kCluster = 0.335;            // the start and the end of blocks that wait for each other
-constexpr double kSharedA = 1.13;             // products of blocks that share A, over those of single blocks
-constexpr double kSharedB = 1.08;             // the same of blocks that share B
-constexpr double kSharedSums = 0.249;         // blocks that share K wait for each other and send sums
-constexpr double kSumsRate = 26.3e3;          // bytes per microsecond that a block receives from others
+constexpr double kWgmmaOfPeak = 0.779;  // share of the data sheet's peak that wgmma reaches
+constexpr double kShared = 257e3;  // bytes per microsecond through an SM's shared memory, as fitted: it has 128 a cycle, 253e3
+constexpr double kRing = 0.929;    // the latency of a K tile's loads under load
+constexpr double kTransposedReads = 0.909;    // of wgmma's M operand, if it is not contiguous along K
+constexpr double kLeastKTile = 0.122;         // of one block, however many stages it has
+constexpr double kTransposedEpilogue = 5.44;  // of a tile of 128x256, 16-bit with a full C
+constexpr double kNextTile = 0.587;           // from a tile's epilogue to the next tile's products
+constexpr double kMulticastStart = 0.38;      // kTmaStart of this kernel: it has more of both
+constexpr double kCluster = 0.102;            // the start and the end of blocks that wait for each other
+constexpr double kSharedB = 1.05;             // products of blocks that share B, over those of single blocks
+constexpr double kSharedSums = 0.251;         // blocks that share K wait for each other and send sums
+constexpr double kSumsRate = 19.2e3;          // bytes per microsecond that a block receives from others
 constexpr double kInThrees = 0.887;           // share of the SMs that clusters of three occupy: 39 clusters on an H200
 constexpr double kInFours = 0.91;             // the same of clusters of four, 30, and of eight, 15
 
 // mma_guarded. A small K tile takes as long as a large one: the code for every alignment and order is long and scattered.
-constexpr double kGuardedKTile = 1.18;      // the least
-constexpr double kGuardedSlices = -0.55;    // power of the groups of warps that share a K tile
-constexpr double kGuardedTile = 0.588;      // the first K tile and the start
-constexpr double kGuardedEpilogue = 0.896;  // of a tile of 64x64
-constexpr double kGuardedLaunch = 2;
-constexpr double kGuardedExposed = 0.066;               // kExposed of this kernel
-constexpr double kOddResult = 1.8;                      // the epilogue of a D whose rows are not aligned to 16 bytes
-constexpr double kBy8 = 1.6, kBy4 = 2.04, kBy2 = 2.25;  // copies of operands whose rows are aligned to 8, 4 and 2 bytes
+constexpr double kGuardedKTile = 1.25;      // the least
+constexpr double kGuardedSlices = -0.737;   // power of the groups of warps that share a K tile
+constexpr double kGuardedTile = 0.34;       // the first K tile and the start
+constexpr double kGuardedEpilogue = 0.752;  // of a tile of 64x64
+constexpr double kGuardedLaunch = 2.06;
+constexpr double kGuardedExposed = 0.0692;              // kExposed of this kernel
+constexpr double kOddResult = 2.16;                     // the epilogue of a D whose rows are not aligned to 16 bytes
+constexpr double kBy8 = 1.46, kBy4 = 2.1, kBy2 = 4.53;  // copies of operands whose rows are aligned to 8, 4 and 2 bytes
 
-// mma_short. Its constants were fitted to 76 times, and kShortTile and kShortKTile then set by hand: 20000x3x300 takes 14.3 us
-// on an H200, 2048x300x100 takes 7.2.
-constexpr double kShortTile = 0.3;       // the first K tile's loads and the last stores, for each wave
-constexpr double kShortKTile = 1.9;      // the latency of a K tile's loads
-constexpr double kShortEpilogue = 0.25;  // of a tile of 64x64, while only its instructions run
+// mma_short.
+constexpr double kShortTile = 0.33;       // the first K tile's loads and the last stores, for each wave
+constexpr double kShortKTile = 1.34;      // the latency of a K tile's loads
+constexpr double kShortEpilogue = 0.318;  // of a tile of 64x64, while only its instructions run
 
 constexpr double large_tiles(const Config& config) { return double(config.tile_m * config.tile_n) / (128 * 256); }
 
@@ -144,15 +144,23 @@ double dram_us(const PlanKey& p, int d_layers, const DeviceSpec& device) {
   return (operands + double(p.m) * p.n * size_of(p.d.dtype) * d_layers + c_bytes(p)) / bytes_per_us(device);
 }
 
-double launch_us(const KernelTraits& kernel, const Config& config, const PlanKey& p, const Modes& modes) {
+// What a small grid hides of the next kernel's launch.
+double idle_us(const Config& config, const PlanKey& p, const Modes& modes, const DeviceSpec& device) {
+  return kIdle * std::max(0.0, 1 - double(blocks_of(p, config, modes)) / device.gpu.num_sms);
+}
+
+double launch_us(const KernelTraits& kernel, const Config& config, const PlanKey& p, const Modes& modes,
+                 const DeviceSpec& device) {
   if (!repacks(kernel.access) || !uses_pdl(config)) return kLaunch;
-  return kLaunch - kOverlap + (needs_order(p, config, modes) ? kFreshGrid : 0);
+  const bool prefetches = kernel.unit == Unit::wgmma && prefetches_k_tiles(p, config, modes, device.gpu.num_sms);
+  return kLaunch - kOverlap + (needs_order(p, config, modes) ? kFreshGrid : 0) - (prefetches ? kPrefetches : 0) -
+         idle_us(config, p, modes, device);
 }
 
 // A kernel's time, launch included. Arithmetic and memory overlap but for a share of the shorter.
-double launched_us(const KernelTraits& kernel, const Config& config, const PlanKey& p, const Modes& modes, double arithmetic,
-                   double memory) {
-  return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + launch_us(kernel, config, p, modes);
+double launched_us(const KernelTraits& kernel, const Config& config, const PlanKey& p, const Modes& modes,
+                   const DeviceSpec& device, double arithmetic, double memory) {
+  return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + launch_us(kernel, config, p, modes, device);
 }
 
 // The longer of two times: the busiest SM's tiles at the configuration's rate, and all bytes at copy bandwidth. `epilogue` is
@@ -173,7 +181,7 @@ double product_us(const KernelTraits& kernel, const Config& config, Math math, c
   // The ring of stages turns at most once per DRAM latency. This limits problems of few tiles with a long K.
   const double waves = double(ceil_div(work, int64_t(device.gpu.num_sms) * config.blocks_per_sm));
   const double ring = config.stages > 1 ? waves * double(k_tiles) / config.stages * kLatency : 0;
-  return launched_us(kernel, config, p, modes, arithmetic, std::max(ring, dram_us(p, modes.k_slices, device)));
+  return launched_us(kernel, config, p, modes, device, arithmetic, std::max(ring, dram_us(p, modes.k_slices, device)));
 }
 
 double fourth(double x) { return x * x * (x * x); }
@@ -201,6 +209,17 @@ struct Waves {
   }
 };
 
+// How long the blocks that read the same K tile of an operand x, (outer, K), wait for each other. A slice of L2 serves one request
+// at a time, of at most 128 bytes, and a K tile of short rows lies in few lines: 7616x8x88 row-major, whose blocks all read the
+// same 16 bytes of each row of B, takes 5.4 us in single blocks and 3.5 in clusters of 4x1 (H200).
+double hot_lines_us(const MatrixKey& x, int64_t k, int64_t rows, int64_t readers) {
+  const bool along_k = order_of(x) == Order::row_major;
+  const double requests = double(along_k ? rows : std::min<int64_t>(k, 64) * ceil_div(rows, 64));
+  const double pitch = double(along_k ? x.row : x.col) * size_of(x.dtype);
+  const double lines = std::max(1.0, requests * std::min(1.0, pitch / 128));
+  return kHotLine * double(readers) * requests / std::min(kSlices, lines);
+}
+
 // Blocks that share by multicast read once. Weights in 72 tiles stream from DRAM at 39 KB/us for each SM, because some SMs share
 // their port; 64 tiles have a port each and stream at 59.
 Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const DeviceSpec& device) {
@@ -216,18 +235,25 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const
   const bool b_straddles = straddles_lines(p.b, p.k, p.n) || (modes.columns % 64 != 0 && !b_along_k);
   const double b_rows = double(std::min<int64_t>(columns, p.n)) * cluster.n * (b_straddles ? kStraddling : 1);
   const int sharers = cluster.m * cluster.n;
-  const double merged = sharers > 2 ? kSharedLoads : sharers == 2 ? kPairLoads : cluster.k > 1 ? kUnmerged : 1;
+  const double pair = cluster.m > 1 ? kPairLoadsB : kPairLoads;
+  const double merged = sharers > 2 ? kSharedLoads : sharers == 2 ? pair : cluster.k > 1 ? kUnmerged : 1;
   const double stores =
       double(std::min<int64_t>(config.tile_m, p.m)) * cluster.m * std::min<int64_t>(int64_t(modes.columns) * cluster.n, p.n) *
       size_of(p.d.dtype) * (straddles_lines(p.d, p.m, p.n) ? kStraddlingStores : kStores);
   const double loads = (a_rows + b_rows) * merged * p.k / modes.layers() * size_of(p.a.dtype);
   const double l2 = (loads + stores) / (kL2 * device.gpu.num_sms);
+  const int64_t tiles_m = ceil_div(p.m, config.tile_m * cluster.m), tiles_n = ceil_div(p.n, modes.columns * cluster.n);
+  const auto hot = [&](int64_t clusters) {  // for a tile
+    return double(p.k) * size_of(p.a.dtype) / (128 * modes.k_slices) *
+           (hot_lines_us(p.a, p.k, std::min<int64_t>(config.tile_m, p.m), std::min(tiles_n, clusters)) +
+            hot_lines_us(transpose(p.b), p.k, std::min<int64_t>(columns, p.n), std::min(tiles_m, clusters)));
+  };
   const double scale = device.gpu.dram_gb_per_s / kH200.dram_gb_per_s;
   const double bytes = dram_us(p, modes.layers(), device) * bytes_per_us(device) / work;  // of a cluster's tile, from DRAM
   const auto wave = [&](int64_t clusters) {
     const double sm = scale * (clusters * cluster.blocks() > device.gpu.num_sms / 2 ? kPort / 2 : kOwnPort);
     const double dram = std::max(clusters * bytes / (scale * kStreaming), bytes / cluster.blocks() / sm);
-    return Wave{clusters * l2, dram};
+    return Wave{clusters * l2 + hot(clusters), dram};
   };
   const int64_t count = ceil_div(work, at_once);
   return {count, wave(at_once), wave(work - (count - 1) * at_once)};
@@ -268,7 +294,7 @@ double estimate_tma_epilogue(const KernelTraits& kernel, const Config& config, M
   const double slower = drifts ? 1 + kDrift * (kH200.dram_gb_per_s / device.gpu.dram_gb_per_s - 1) : 1;
   const double hidden = std::max(product * slower + kPingpongOrder, (product + epilogue) / 2);
   const double tiles = config.pingpong && waves.count > 1 ? waves.us(hidden, 0) + epilogue : waves.us(product, epilogue);
-  return tiles + launch_us(kernel, config, p, modes) + kTmaStart - kTmaTile + kBoxStore * config.boxes;
+  return tiles + launch_us(kernel, config, p, modes, device) + kTmaStart - kTmaTile + kBoxStore * config.boxes;
 }
 
 // A block of a cluster has one tile, so that no product hides its epilogue.
@@ -278,7 +304,7 @@ double estimate_cluster(const KernelTraits& kernel, const Config& config, Math m
   const double epilogue = config.epilogue_us * (kEmptyRows + (1 - kEmptyRows) * std::min(1.0, double(p.m) / config.tile_m));
   const Waves waves = waves_of(config, p, modes, device);
   return waves.us(product, epilogue) + std::max<int64_t>(0, waves.count - 1) * kClusterWave +
-         launch_us(kernel, config, p, modes) + kClusterStart;
+         launch_us(kernel, config, p, modes, device) + kClusterStart;
 }
 
 // A K tile takes as long as the slowest of tensor cores, shared memory and kLeastKTile, and longer if few stages hide the latency
@@ -293,8 +319,7 @@ double estimate_multicast(const KernelTraits& kernel, const Config& config, Math
   const double written = std::min(tile_m, double(p.m)) + std::min(double(modes.columns), double(p.n));
   const double read = tile_n * (order_of(p.b) == Order::col_major ? 1 : kTransposedReads) + tile_n / 64 * tile_m;
   const double shared = (written + read) * config.tile_k * size_of(p.a.dtype) / kShared;
-  const bool straddles = straddles_lines(p.a, p.m, p.k) || straddles_lines(p.b, p.k, p.n);
-  const double latency = (straddles ? kStraddlingRing : kRing) / (config.stages - 1);
+  const double latency = kRing / (config.stages - 1);
   const double product = k_tiles * norm4(std::max({products, shared, kLeastKTile}), latency);
   const double c_and_d = size_of(p.d.dtype) + (present(p.c) && p.c.row && p.c.col ? size_of(p.c.dtype) : 0);
   const double epilogue = large_tiles(config) * (kTransposedEpilogue * c_and_d / 4 + activation_us(p.activation));
@@ -303,10 +328,10 @@ double estimate_multicast(const KernelTraits& kernel, const Config& config, Math
   // A block that shares K reads as many sums as it finishes from each other block, and finishes whole parts.
   const double parts = ceil_div(config.tile_m, 64), finished = std::max(1.0 / cluster.k, 1 / parts);
   const double sums = shares_k ? kSharedSums + tile_m * tile_n * 4 * finished * (cluster.k - 1) / kSumsRate : 0;
-  const double waiting = (cluster.n > 1 ? kSharedA : 1) * (cluster.m > 1 ? kSharedB : 1);  // for other blocks' stages
+  const double waiting = cluster.m > 1 ? kSharedB : 1;  // for other blocks' stages
   const Waves waves = waves_of(config, p, modes, device);
   return waves.us(product * waiting, epilogue * finished + sums + kNextTile) +
-         (shares_k ? std::max<int64_t>(0, waves.count - 1) * kClusterWave : 0) + launch_us(kernel, config, p, modes) +
+         (shares_k ? std::max<int64_t>(0, waves.count - 1) * kClusterWave : 0) + launch_us(kernel, config, p, modes, device) +
          kMulticastStart + (coupled ? kCluster : 0);
 }
 
@@ -328,7 +353,8 @@ double estimate_guarded(const KernelTraits& kernel, const Config& config, Math m
   const double slower = std::max(1.0, config.tile_k / 64.0) * std::pow(config.warp_slices, kGuardedSlices) * std::sqrt(copies);
   const double arithmetic = waves * (k_tiles * std::max(kGuardedKTile * slower, busy) + kGuardedTile + epilogue);
   const double memory = dram_us(p, modes.k_slices, device);
-  return std::max(arithmetic, memory) + kGuardedExposed * std::min(arithmetic, memory) + kGuardedLaunch;
+  return std::max(arithmetic, memory) + kGuardedExposed * std::min(arithmetic, memory) + kGuardedLaunch -
+         idle_us(config, p, modes, device);
 }
 
 // Each wave waits for its loads, and the blocks of an SM share its instruction slots. One wave uses PDL.
@@ -341,7 +367,8 @@ double estimate_short(const KernelTraits& kernel, const Config& config, Math mat
   const double epilogue = kShortEpilogue * config.tile_m * config.tile_n / (64 * 64);
   const double issue = ceil_div(work, device.gpu.num_sms) * (tile_us(kernel, config, math, p, modes, device) + epilogue);
   const double arithmetic = waiting + issue, memory = dram_us(p, modes.k_slices, device);
-  return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + kLaunch - (waves <= 1 ? kOverlap : 0);
+  return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + kLaunch - (waves <= 1 ? kOverlap : 0) -
+         idle_us(config, p, modes, device);
 }
 
 double repack_us(const MatrixKey& x, int64_t outer, int64_t k, const DeviceSpec& device) {
@@ -351,7 +378,8 @@ double repack_us(const MatrixKey& x, int64_t outer, int64_t k, const DeviceSpec&
 // The reduction reads the partial sums, mostly from L2.
 double reduce_us(const PlanKey& p, int layers, const DeviceSpec& device) {
   const double bytes = (layers * 4.0 + size_of(p.d.dtype)) * p.m * p.n + c_bytes(p);
-  return bytes / bytes_per_us(device) + kReduce;
+  const double idle = std::max(0.0, 1 - double(p.m) * p.n / (2048.0 * device.gpu.num_sms));
+  return bytes / bytes_per_us(device) + kReduce - kIdleReduce * idle;
 }
 
 }  // namespace tc

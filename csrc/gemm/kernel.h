@@ -3,6 +3,7 @@
 
 #include <cstddef>
 
+#include "ceil_div.h"
 #include "desc.h"
 #include "device.h"
 #include "plan_key.h"
@@ -85,6 +86,14 @@ constexpr bool operator==(const Modes& x, const Modes& y) {
   return x.k_slices == y.k_slices && x.cluster == y.cluster && x.columns == y.columns;
 }
 
+// The blocks of a grid that has one for each output tile and K slice. P is a GemmDesc or a PlanKey.
+template <typename P>
+int64_t blocks_of(const P& p, const Config& config, const Modes& modes) {
+  const Cluster& cluster = modes.cluster;
+  const int64_t clusters = ceil_div(p.m, config.tile_m * cluster.m) * ceil_div(p.n, modes.columns * cluster.n);
+  return clusters * modes.layers() * cluster.blocks();
+}
+
 // Whether a grid must launch without programmatic dependent launch (PDL), so that its blocks lie in order on the GPU. Without PDL a
 // grid of single blocks fills one GPC after another, and L2 merges the reads of a GPC's SMs. With PDL a block starts on any SM that
 // falls free, and L2 merges fewer reads. PDL saves 0.5 us. L2 costs more than that if tiles lie side by side in both directions, a
@@ -96,6 +105,15 @@ bool needs_order(const P& p, const Config& config, const Modes& modes) {
   const int64_t k_tiles = p.k * size_of(p.a.dtype) / (config.tile_k * 2 * modes.k_slices);
   return modes.cluster.blocks() == 1 && p.m > config.tile_m && p.n > config.tile_n && k_tiles > 32 &&
          config.tile_m * config.tile_n < 128 * 128;
+}
+
+// Whether the blocks of a TMA kernel copy their first K tiles to L2 before the previous kernel has ended (PDL). This pays if the
+// grid takes at most half of the SMs, so that two such kernels find room side by side: grids of up to 66 blocks gain 4 to 14 % on
+// an H200. Grids of more than 132 blocks lose 13 %: a block then starts just before its own loads, and the same bytes are asked
+// for twice (bench/results/h200-tried.md, "What small grids prefetch"). P is a GemmDesc or a PlanKey.
+template <typename P>
+bool prefetches_k_tiles(const P& p, const Config& config, const Modes& modes, int num_sms) {
+  return 2 * blocks_of(p, config, modes) <= num_sms && !needs_order(p, config, modes);
 }
 
 // The arguments of a launch. With several layers D holds fp32 partial products, (layers, M, N), and the reduction applies

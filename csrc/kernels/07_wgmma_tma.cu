@@ -83,6 +83,15 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
   // first, took 71 us on an H200 with the early start, and 58 us without (bench/results/h200-tried.md, "When the next kernel
   // may start").
   if (schedule.size <= int(gridDim.x)) launch_dependents();
+  if (schedule.prefetched > 0 && threadIdx.x == 0) {  // see prefetches_k_tiles
+    const WorkTile first = schedule[blockIdx.x];
+    const TmaOperandTile<A_K_CONTIGUOUS> a{operands.a, first.tile.m * BLK_M};
+    const TmaOperandTile<B_K_CONTIGUOUS> b{operands.b, first.tile.n * BLK_N};
+    for (int t = 0; t < min(first.count, schedule.prefetched); ++t) {
+      a.prefetch((first.first + t) * BLK_K);
+      b.prefetch((first.first + t) * BLK_K);
+    }
+  }
   wait_on_dependencies();
 
   // ---- main loop ----

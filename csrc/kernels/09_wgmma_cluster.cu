@@ -58,18 +58,20 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
   }
   __syncthreads();
   launch_dependents();
-  wait_on_dependencies();
   const int k_slices = cluster_size(), slice = cluster_rank();
   const TileIndex tile = schedule.raster[int(blockIdx.x) / k_slices];
   const int m0 = tile.m * BLK_M, n0 = tile.n * BLK_N, first = slice * schedule.per_slice;
   const int count = max(0, min(schedule.per_slice, schedule.k_tiles - first));
+  const TmaOperandTile<A_K_CONTIGUOUS> a{operands.a, m0};
+  const TmaOperandTile<B_K_CONTIGUOUS> b{operands.b, n0};
+  if (threadIdx.x == 0)
+    for (int t = 0; t < min(count, schedule.prefetched); ++t) a.prefetch((first + t) * BLK_K), b.prefetch((first + t) * BLK_K);
+  wait_on_dependencies();
 
   // ---- main loop ----
   float acc[BLK_N / 2];  // (64, BLK_N) over the warpgroup
   RingPosition<STAGES> at;
   if (warp == GROUPS * 4) {  // producer warp
-    const TmaOperandTile<A_K_CONTIGUOUS> a{operands.a, m0};
-    const TmaOperandTile<B_K_CONTIGUOUS> b{operands.b, n0};
     const bool issues = elect_one();
     for (int t = 0; t < count; ++t, at.advance()) {
       const int k0 = (first + t) * BLK_K;
@@ -85,14 +87,14 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
     int last = 0;  // the stage of the previous wgmma group
     for (int t = 0; t < count; ++t) {
       const uint32_t stage = warp_uniform(stages + at.stage * STAGE_BYTES);
-      const uint64_t a = tile_descriptor<A_K_CONTIGUOUS>(stage + group * BLOCK, BLOCK);
-      const uint64_t b = tile_descriptor<B_K_CONTIGUOUS>(stage + A_BYTES, BLOCK);
+      const uint64_t a_stage = tile_descriptor<A_K_CONTIGUOUS>(stage + group * BLOCK, BLOCK);
+      const uint64_t b_stage = tile_descriptor<B_K_CONTIGUOUS>(stage + A_BYTES, BLOCK);
       mbarrier_wait(full + at.stage * 8, at.parity);
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < STEPS; ++k)
         wgmma<MmaType<MATH>, BLK_N, A_K_CONTIGUOUS, B_K_CONTIGUOUS>(
-            acc, a + k * kNextK<A_K_CONTIGUOUS>, b + k * kNextK<B_K_CONTIGUOUS>, t > 0 || k > 0);
+            acc, a_stage + k * kNextK<A_K_CONTIGUOUS>, b_stage + k * kNextK<B_K_CONTIGUOUS>, t > 0 || k > 0);
       wgmma_commit();
       if (t > 0) {
         wgmma_wait<1>();

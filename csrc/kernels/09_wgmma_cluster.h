@@ -18,8 +18,7 @@ inline constexpr Cluster kWgmmaClusters[] = {{1, 1, 2}, {1, 1, 3}, {1, 1, 4}};
 
 inline constexpr Config kWgmmaCluster[] = {
     // tile_m, tile_n, stages, TFLOP/s, epilogue us
-    wgmma_cluster_config(64, 64, 12, 563.f, 2.66f),
-    wgmma_cluster_config(128, 64, 8, 624.f, 3.47f),
+    wgmma_cluster_config(64, 64, 12, 543.f, 3.06f),
 };
 
 }  // namespace tc

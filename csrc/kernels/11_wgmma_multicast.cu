@@ -102,7 +102,6 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
   if (blocks > 1) cluster_arrive_relaxed(), cluster_wait();  // the other blocks' barriers are ready
   const int clusters = cluster_count();
   if (schedule.size <= clusters) launch_dependents();  // see wgmma_tma
-  wait_on_dependencies();
   // Hidden from the compiler, which would otherwise compute the first tile before the branch and spill it.
   const auto first_work = [&] {
     int work = cluster_id();
@@ -115,6 +114,16 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
     const TileIndex tile{of_cluster.tile.m * cluster.m + row, of_cluster.tile.n * cluster.n + column};
     return schedule.slice_of(tile, of_cluster.slice + slice);
   };
+  if (schedule.prefetched > 0 && threadIdx.x == 0) {  // each sharer prefetches what it loads
+    const WorkTile first = share_of(cluster_id());
+    const TmaOperandTile<true> a{operands.a, first.tile.m * BLK_M};
+    const TmaOperandTile<B_K_CONTIGUOUS, BLK_K> b{operands.b, first.tile.n * paths.columns};
+    for (int t = 0; t < min(first.count, schedule.prefetched); ++t) {
+      if ((t & (cluster.m - 1)) == row) b.prefetch((first.first + t) * BLK_K);
+      if ((t & (cluster.n - 1)) == column) a.prefetch((first.first + t) * BLK_K);
+    }
+  }
+  wait_on_dependencies();
 
   if (group < 0) {  // producer warpgroup
     // ---- main loop: copies ----

@@ -48,31 +48,27 @@ constexpr Config wgmma_multicast_config(int tile_m, int tile_n, int groups, int 
   const int fit = (kRoom - epilogue) / stage, stages = fit < kMostStages ? fit : kMostStages;
   const int smem_bytes = stages * stage + epilogue, threads = (groups + 1) * 128;
   // TF32 needs few sizes, and each takes time to build.
-  const bool tf32 = tile_n <= 128 && (tile_m == 16 || tile_m == 32 || tile_m % 64 == 0);
+  const bool tf32 = tile_n == 64 && (tile_m == 16 || tile_m == 32 || tile_m % 64 == 0);
   return {tile_m, tile_n, 64, stages, threads, smem_bytes, 1, 0, 0, 1, buffers, false, kHopper, 16, true, tf32};
 }
 
-// 24 were chosen from 36 sizes of 8 to 256 rows by 64 to 256 columns, by how often each was the fastest at 386 drawn problems and
-// by a greedy search with predicted times at 1200 others. With the 36, 15 % of the 386 were slower than 0.97x of torch.addmm at
-// best, without them 21 %. Ten more were chosen from all sizes by the share of 412 problems that is predicted to stay slower. The
-// next six fit 300, 600 and other rows that the sizes before them fill badly. The last two, like the last four of wgmma_tma, fill a
-// wave where others leave it half empty: 293x8192x4096 takes 28.7 us for 32.5 on zeros (bench/results/h200-tried.md).
+// Chosen from all sizes of 8 to 256 rows by 64 to 256 columns: by how often each was the fastest at drawn problems, and by greedy
+// searches with predicted times. The last two, like the last three of wgmma_tma, fill a wave where others leave it half empty:
+// 293x8192x4096 takes 28.7 us for 32.5 on zeros (bench/results/h200-tried.md). Nine more sizes were dropped, two of wgmma_tma and
+// one of wgmma_cluster: all twelve together shorten predicted times by 0.05 %, and take a minute and a half of a core to build.
 inline constexpr Config kWgmmaMulticast[] = {
     // tile_m, tile_n, groups
-    wgmma_multicast_config(8, 64, 1),       wgmma_multicast_config(16, 64, 1),   wgmma_multicast_config(24, 64, 1),
-    wgmma_multicast_config(32, 64, 1),      wgmma_multicast_config(48, 64, 1),   wgmma_multicast_config(64, 64, 1),
-    wgmma_multicast_config(80, 64, 1),      wgmma_multicast_config(96, 64, 1),   wgmma_multicast_config(112, 64, 1),
-    wgmma_multicast_config(128, 64, 1),     wgmma_multicast_config(144, 64, 1),  wgmma_multicast_config(160, 64, 1),
-    wgmma_multicast_config(192, 64, 1),     wgmma_multicast_config(64, 128, 2),  wgmma_multicast_config(80, 128, 2),
-    wgmma_multicast_config(96, 128, 2),     wgmma_multicast_config(112, 128, 2), wgmma_multicast_config(160, 128, 2),
-    wgmma_multicast_config(192, 128, 2),    wgmma_multicast_config(256, 128, 2), wgmma_multicast_config(96, 192, 3),
-    wgmma_multicast_config(192, 192, 3, 1), wgmma_multicast_config(96, 256, 2),  wgmma_multicast_config(144, 256, 2),
-    wgmma_multicast_config(40, 64, 1),      wgmma_multicast_config(224, 64, 1),  wgmma_multicast_config(256, 64, 1),
-    wgmma_multicast_config(144, 128, 2),    wgmma_multicast_config(200, 128, 2), wgmma_multicast_config(240, 128, 2),
-    wgmma_multicast_config(112, 192, 3),    wgmma_multicast_config(112, 256, 2), wgmma_multicast_config(160, 256, 2),
-    wgmma_multicast_config(128, 256, 2),    wgmma_multicast_config(104, 64, 1),  wgmma_multicast_config(104, 128, 2),
-    wgmma_multicast_config(104, 256, 2),    wgmma_multicast_config(88, 256, 2),  wgmma_multicast_config(152, 256, 2),
-    wgmma_multicast_config(136, 256, 2),    wgmma_multicast_config(136, 64, 1),  wgmma_multicast_config(152, 128, 2),
+    wgmma_multicast_config(8, 64, 1),    wgmma_multicast_config(16, 64, 1),      wgmma_multicast_config(24, 64, 1),
+    wgmma_multicast_config(32, 64, 1),   wgmma_multicast_config(48, 64, 1),      wgmma_multicast_config(64, 64, 1),
+    wgmma_multicast_config(80, 64, 1),   wgmma_multicast_config(96, 64, 1),      wgmma_multicast_config(112, 64, 1),
+    wgmma_multicast_config(128, 64, 1),  wgmma_multicast_config(144, 64, 1),     wgmma_multicast_config(160, 64, 1),
+    wgmma_multicast_config(192, 64, 1),  wgmma_multicast_config(64, 128, 2),     wgmma_multicast_config(80, 128, 2),
+    wgmma_multicast_config(96, 128, 2),  wgmma_multicast_config(112, 128, 2),    wgmma_multicast_config(192, 128, 2),
+    wgmma_multicast_config(256, 128, 2), wgmma_multicast_config(192, 192, 3, 1), wgmma_multicast_config(40, 64, 1),
+    wgmma_multicast_config(144, 128, 2), wgmma_multicast_config(200, 128, 2),    wgmma_multicast_config(240, 128, 2),
+    wgmma_multicast_config(112, 192, 3), wgmma_multicast_config(112, 256, 2),    wgmma_multicast_config(160, 256, 2),
+    wgmma_multicast_config(104, 64, 1),  wgmma_multicast_config(104, 128, 2),    wgmma_multicast_config(88, 256, 2),
+    wgmma_multicast_config(136, 256, 2), wgmma_multicast_config(136, 64, 1),     wgmma_multicast_config(152, 128, 2),
 };
 
 }  // namespace tc

@@ -33,6 +33,12 @@ __device__ __forceinline__ void tma_load_multicast(uint32_t smem, const CUtensor
       : "memory");
 }
 
+// Copies the box at (x, y) to L2.
+__device__ __forceinline__ void tma_prefetch(const CUtensorMap& map, int x, int y) {
+  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(&map), "r"(x), "r"(y), "r"(0)
+               : "memory");
+}
+
 // Copies a box to global memory, except the elements outside the matrix. The copy joins this thread's next bulk group.
 __device__ __forceinline__ void tma_store(const CUtensorMap& map, uint32_t smem, int x, int y, int z) {
   asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(&map), "r"(smem),

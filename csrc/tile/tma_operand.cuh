@@ -126,6 +126,15 @@ struct TmaOperandTile {
       for (int i = 0; i < lines; i += UNIT) tma_load(smem + i * kBoxBytes, box, barrier, outer + i, k0);
   }
 
+  // Copies the tile to L2.
+  __device__ __forceinline__ void prefetch(int k0) const {
+    if (K_CONTIGUOUS) {
+      if (lines > 0) tma_prefetch(box, k0, outer);
+    } else {
+      for (int i = 0; i < lines; i += UNIT) tma_prefetch(box, outer + i, k0);
+    }
+  }
+
   // Loads the tile for several blocks of the cluster, see tma_load_multicast.
   __device__ __forceinline__ void load_multicast(uint32_t smem, uint32_t barrier, int k0, uint16_t blocks) const {
     if (K_CONTIGUOUS) tma_load_multicast(smem, box, barrier, k0, outer, blocks);
