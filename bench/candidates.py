@@ -1,12 +1,14 @@
 """Times of every likely candidate on problems drawn from a seed: the data to which the cost model's constants are fitted.
 
-    python -m bench.candidates --json FILE [--seed S] [--count N] [--only TEXT] [--within X] [--most N] [--kernel NAME]
+    python -m bench.candidates --json FILE [--seed S] [--count N] [--only TEXT] [--within X] [--most N] [--random N]
+                               [--kernel NAME]
 
 For each problem of bench/shapes.py, the command times torch.addmm and the candidates predicted to take at most X times the
 shortest time: of each kernel, the N with the shortest predictions. Each runs in every cluster that it can have, with whole
 tiles and with the narrower ones that have the shortest prediction, with K whole and in as many slices as the planner would
-choose. Each of these ways counts as a candidate. The command prints the fastest candidate, the planner's pick and torch.addmm
-of each problem. Contenders run back to back. `python -m bench.fit FILE` compares the times with the predictions.
+choose. Each of these ways counts as a candidate. --random adds N of the others at random: a fit to likely candidates alone
+does not see what its new constants take beyond them. The command prints the fastest candidate, the planner's pick and
+torch.addmm of each problem. Contenders run back to back. `python -m bench.fit FILE` compares the times with the predictions.
 """
 
 import argparse
@@ -14,6 +16,7 @@ import dataclasses
 import itertools
 import json
 import math
+import random
 from pathlib import Path
 
 import torch
@@ -37,7 +40,7 @@ def facts(candidate) -> list:
     return [*tile, candidate.repack_a, candidate.repack_b]
 
 
-def names(problem: str, gpu, within: float, most: int, kernel: str) -> list[str]:
+def names(problem: str, gpu, within: float, most: int, kernel: str, at_random: int = 0) -> list[str]:
     """Return the exact names of the candidates to time: of `kernel`, or of all kernels if it is empty.
 
     Args:
@@ -45,6 +48,7 @@ def names(problem: str, gpu, within: float, most: int, kernel: str) -> list[str]
         gpu: a Gpu.
         within: the most predicted time of a candidate, over the shortest.
         most: candidates of a kernel.
+        at_random: candidates to add at random, from all others within `within`. The same problem gives the same ones.
     """
     plan = Plan.of(problem, gpu)
     traits = {entry["name"]: entry for entry in tc.kernels()}
@@ -69,7 +73,9 @@ def names(problem: str, gpu, within: float, most: int, kernel: str) -> list[str]
                     chosen[mode.exact_name] = mode
     by_time = sorted(chosen, key=lambda name: chosen[name].microseconds)
     kernels = dict.fromkeys(mode.kernel for mode in chosen.values())
-    return [name for kernel in kernels for name in [name for name in by_time if chosen[name].kernel == kernel][:most]]
+    likely = [name for kernel in kernels for name in [name for name in by_time if chosen[name].kernel == kernel][:most]]
+    others = [name for name in by_time if name not in set(likely)]
+    return likely + random.Random(problem).sample(others, min(at_random, len(others)))
 
 
 def measure(problem, pool, *, peaks, **which) -> dict:
@@ -113,6 +119,7 @@ def main():
     parser.add_argument("--only", default="", help="only problems whose fields, joined by commas, contain this")
     parser.add_argument("--within", type=float, default=2.0, help="most of the shortest predicted time that is timed")
     parser.add_argument("--most", type=int, default=12, help="candidates of a kernel that are timed")
+    parser.add_argument("--random", type=int, default=0, dest="at_random", help="candidates to add at random")
     parser.add_argument("--kernel", default="", help="time this kernel's candidates and the planner's pick only")
     options = parser.parse_args()
     gpu = dataclasses.asdict(tc.Gpu.of(0))
@@ -120,7 +127,7 @@ def main():
     pool = Pool("cuda")
     with torch.inference_mode():
         for problem in track(containing(options.only, draw(options.seed, options.count)), "candidates"):
-            which = {"within": options.within, "most": options.most, "kernel": options.kernel}
+            which = {"within": options.within, "most": options.most, "kernel": options.kernel, "at_random": options.at_random}
             row = measure(problem, pool, peaks=result["ceilings"], **which)
             result["rows"].append(row)
             # Writing after each row keeps the rows of a run that is cut short.

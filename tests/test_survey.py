@@ -240,6 +240,15 @@ def test_candidates_keep_to_their_kernel_and_times(key):
     assert max(sum(name.startswith(kernel["name"] + "/") for name in few) for kernel in tc.kernels()) == 2
 
 
+def test_candidates_at_random_come_from_the_others_and_repeat(key):
+    likely = candidates.names(key, H200, 1.5, 3, "")
+    chosen, again = (candidates.names(key, H200, 1.5, 3, "", at_random=5) for _ in range(2))
+    others = set(candidates.names(key, H200, 1.5, 10000, "")) - set(likely)
+    assert chosen == again and chosen[: len(likely)] == likely and len(chosen) == len(set(chosen)) == len(likely) + 5
+    assert set(chosen[len(likely) :]) < others
+    assert set(candidates.names(key, H200, 1.5, 3, "", at_random=10000)) == set(likely) | others
+
+
 @pytest.fixture
 def timed(key, tmp_path):
     """A file of bench.candidates: every time is twice the predicted one, but wgmma_multicast takes a tenth."""

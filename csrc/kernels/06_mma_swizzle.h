@@ -22,14 +22,14 @@ constexpr Config mma_swizzle_config(ArchSet archs, int tile_m, int tile_n, int t
 // B fragment four. Hopper has two configurations: the largest tile, which the ladder shows, and one that wins there when a
 // problem has few small tiles.
 inline constexpr Config kMmaSwizzle[] = {
-    mma_swizzle_config(kHopper, 128, 256, 64, 4, 256, 1, 482.f),  // 192 KB
+    mma_swizzle_config(kHopper, 128, 256, 64, 4, 256, 1, 469.f),  // 192 KB
     mma_swizzle_config(kAmpere, 128, 256, 32, 4, 256, 1, 395.f),  // 96 KB: the large tile of sm_86 and sm_89
     mma_swizzle_config(kAmpere, 128, 128, 64, 3, 128, 2, 410.f),
     mma_swizzle_config(kAmpere, 64, 128, 64, 4, 128, 2, 340.f),
     mma_swizzle_config(kAmpere, 64, 64, 64, 4, 128, 3, 270.f),
     // One wave of small tiles waits for latency alone. These two keep more K tiles under way, and use PDL on Hopper.
     mma_swizzle_config(kAmpere, 64, 128, 64, 6, 128, 1, 330.f),
-    mma_swizzle_config(kEverywhere, 64, 64, 64, 8, 256, 1, 242.f, 2),
+    mma_swizzle_config(kEverywhere, 64, 64, 64, 8, 256, 1, 270.f, 2),
 };
 
 }  // namespace tc
