@@ -32,11 +32,10 @@ constexpr double kLaunch = 2.5;              // an empty kernel
 constexpr double kOverlap = 1.07;            // of kLaunch, hidden under the previous kernel by programmatic dependent launch
 
 // Waves of a Hopper kernel's tiles. Nearly all constants of this file, and the configurations' rates and epilogues, were fitted
-// together to drawn problems that ran in shuffled order, 987 on an H200 and 253 on an H100: h200-candidates-20290202.json,
-// h200-candidates-20291005.json and h100-candidates-20291004.json in bench/results, and the others of h200-tried.md, "The cost model
-// once more". 553 that ran in a fixed order, h100-candidates-20281201.json, had a quarter of the weight. The fit minimises what picks
-// lose over the fastest candidate and how many are slower than 0.97x of torch.addmm, and a little the differences of all times. A
-// constant's value alone therefore says little about the hardware. kStreaming, kSlices, kInThrees and kInFours were not fitted.
+// together to drawn problems on an H200 and an H100; h200-tried.md, "The cost model once more", says to which. The fit minimises what
+// picks lose over the fastest candidate and how many are slower than 0.97x of torch.addmm, and a little the differences of all
+// times. A constant's value alone therefore says little about the hardware. kStreaming, kSlices, kInThrees and kInFours were not
+// fitted.
 constexpr double kStreaming = 4.5e6;  // bytes per microsecond from DRAM, in a wave that waits for nothing else
 constexpr double kOwnPort = 58.4e3;   // the same for an SM that has its port for itself
 constexpr double kPort = 77.2e3;      // the same for two neighbouring SMs, which share a port
@@ -373,7 +372,7 @@ double repack_us(const MatrixKey& x, int64_t outer, int64_t k, const DeviceSpec&
   return 2.0 * outer * k * size_of(x.dtype) / bytes_per_us(device) + kLaunch;
 }
 
-// The reduction reads the partial sums, mostly from L2.
+// The reduction reads the partial sums, mostly from L2. With fewer than 2048 elements of D for each SM it leaves SMs idle.
 double reduce_us(const PlanKey& p, int layers, const DeviceSpec& device) {
   const double bytes = (layers * 4.0 + size_of(p.d.dtype)) * p.m * p.n + c_bytes(p);
   const double idle = std::max(0.0, 1 - double(p.m) * p.n / (2048.0 * device.gpu.num_sms));

@@ -48,7 +48,7 @@ constexpr Config wgmma_multicast_config(int tile_m, int tile_n, int groups, int 
   const int fit = (kRoom - epilogue) / stage, stages = fit < kMostStages ? fit : kMostStages;
   const int smem_bytes = stages * stage + epilogue, threads = (groups + 1) * 128;
   // TF32 needs few sizes, and each takes time to build.
-  const bool tf32 = tile_n == 64 && (tile_m == 16 || tile_m == 32 || tile_m % 64 == 0);
+  const bool tf32 = tile_n <= 128 && (tile_m == 16 || tile_m == 32 || tile_m % 64 == 0);
   return {tile_m, tile_n, 64, stages, threads, smem_bytes, 1, 0, 0, 1, buffers, false, kHopper, 16, true, tf32};
 }
 
