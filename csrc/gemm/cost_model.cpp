@@ -29,6 +29,7 @@ constexpr double kOddElements = 3.39;        // the same element by element
 constexpr double kExposed = 0.14;            // share of the shorter of arithmetic and memory, which the longer does not hide
 constexpr double kLatency = 1.73;            // of DRAM under load
 constexpr double kLaunch = 2.5;              // an empty kernel
+constexpr double kSimtStart = 4;             // by hand: simt's smallest problems take 7 to 9 in h100-candidates-20291004.json
 constexpr double kOverlap = 1.07;            // of kLaunch, hidden under the previous kernel by programmatic dependent launch
 
 // Waves of a Hopper kernel's tiles. Nearly all constants of this file, and the configurations' rates and epilogues, were fitted
@@ -149,6 +150,7 @@ double idle_us(const Config& config, const PlanKey& p, const Modes& modes, const
 
 double launch_us(const KernelTraits& kernel, const Config& config, const PlanKey& p, const Modes& modes,
                  const DeviceSpec& device) {
+  if (kernel.unit == Unit::simt) return kLaunch + kSimtStart;
   if (!repacks(kernel.access) || !uses_pdl(config)) return kLaunch;
   const bool prefetches = kernel.unit == Unit::wgmma && prefetches_k_tiles(p, config, modes, device.gpu.num_sms);
   return kLaunch - kOverlap + (needs_order(p, config, modes) ? kFreshGrid : 0) - (prefetches ? kPrefetches : 0) -
