@@ -148,7 +148,7 @@ def test_waves_match_hand_computed_values():
 
 
 def test_explain_shows_split_k_within_one_wave(command):
-    facts = {line[:12].strip(): line[12:] for line in lines(command("explain", "256", "1024", "16384"))}
+    facts = {line[:12].strip(): line[12:] for line in lines(command("explain", "128", "4096", "14336"))}
     tiles, splits, blocks = map(
         int, re.match(r"(\d+) of \S+ each in (\d+) K slices, on a grid of (\d+) x", facts["tiles"]).groups()
     )

@@ -10,24 +10,24 @@ namespace {
 
 // Microseconds on an H200 unless a line names another unit. cost_model.h says how they were fitted.
 constexpr double kCopyOfPeak = 4.1e6 / (kH200.dram_gb_per_s * 1e3);  // share of the data sheet's bandwidth that a copy reaches
-constexpr double kIdleReduce = 0.5;                                  // of kReduce, hidden if nearly all SMs are idle
-constexpr double kReduce = 3.73;    // finish one kernel, start the reduction and read the first kernel's results
-constexpr double kEpilogue = 7.43;  // of a tile of 128x256, if the configuration gives no time
-constexpr double kDViaRegisters = 0.936, kCViaRegisters = 1.08;  // 32 KB of a tile, copied by two warpgroups
-constexpr double kRowEnds = 88.8;                                // columns that cost as much as the ends of a row of D
+constexpr double kReduce = 3.73;     // finish one kernel, start the reduction and read the first kernel's results
+constexpr double kIdleReduce = 0.5;  // of kReduce, hidden if nearly all SMs are idle
+constexpr double kEpilogue = 7.86;   // of a tile of 128x256, if the configuration gives no time
+constexpr double kDViaRegisters = 0.9, kCViaRegisters = 1.08;  // 32 KB of a tile, copied by two warpgroups
+constexpr double kRowEnds = 88.8;                              // columns that cost as much as the ends of a row of D
 // Factors of one warpgroup and of pingpong, over two cooperative warpgroups.
-constexpr double kSingle = 2.71, kPingpong = 1.91;
+constexpr double kSingle = 2.46, kPingpong = 2.1;
 constexpr double kRelu = 0.4, kGated = 2.8;  // the activation of a tile of 128x256
 constexpr double kBoxStore = 0.465;          // after the last product, for each box that a warpgroup fills at once
 constexpr double kOtherBoxes = 3.67;         // boxes that a tile of 128x256 of other kernels counts as
 constexpr double kPingpongOrder = 0.233;     // between the products of two pingpong warpgroups
-constexpr double kDrift = 0.293;             // pingpong products in many waves, which an H100 slows down, an H200 does not
+constexpr double kDrift = 0.322;             // pingpong products in many waves, which an H100 slows down, an H200 does not
 constexpr int kDriftWaves = 4;               // by hand: 4773x3456x5120, 8 waves, takes 276 us on an H100 and 228 in torch.addmm
 constexpr double kUnalignedCopies = 1.16;    // of operands that are read in less than 16 bytes
 constexpr double kOddVectors = 1.24;         // the epilogue of a 16-bit D whose rows are not aligned to 16 bytes, in vectors
-constexpr double kOddElements = 3.39;        // the same element by element
-constexpr double kExposed = 0.14;            // share of the shorter of arithmetic and memory, which the longer does not hide
-constexpr double kLatency = 1.73;            // of DRAM under load
+constexpr double kOddElements = 3.08;        // the same element by element
+constexpr double kExposed = 0.148;           // share of the shorter of arithmetic and memory, which the longer does not hide
+constexpr double kLatency = 1.8;             // of DRAM under load
 constexpr double kLaunch = 2.5;              // an empty kernel
 constexpr double kSimtStart = 4;             // by hand: simt's smallest problems take 7 to 9 in h100-candidates-20291004.json
 constexpr double kOverlap = 1.07;            // of kLaunch, hidden under the previous kernel by programmatic dependent launch
@@ -40,55 +40,55 @@ constexpr double kOverlap = 1.07;            // of kLaunch, hidden under the pre
 constexpr double kStreaming = 4.5e6;  // bytes per microsecond from DRAM, in a wave that waits for nothing else
 constexpr double kOwnPort = 58.4e3;   // the same for an SM that has its port for itself
 constexpr double kPort = 77.2e3;      // the same for two neighbouring SMs, which share a port
-constexpr double kL2 = 186e3;         // bytes per microsecond from L2, for each SM
-constexpr double kIdle = 0.457;  // of the launch, hidden if nearly all SMs are idle: the next kernel's blocks start on them
+constexpr double kL2 = 205e3;         // bytes per microsecond from L2, for each SM
+constexpr double kIdle = 0.523;  // of the launch, hidden if nearly all SMs are idle: the next kernel's blocks start on them
 constexpr double kPrefetches = 0.339;       // of the launch, hidden by what small grids prefetch (prefetches_k_tiles)
-constexpr double kHotLine = 0.494e-3;       // a request to a line of L2 that other SMs ask for too
+constexpr double kHotLine = 0.522e-3;       // a request to a line of L2 that other SMs ask for too
 constexpr double kSlices = 96;              // of L2, which serve one request at a time
-constexpr double kFreshGrid = 0.444;        // of kOverlap, lost by a grid without PDL (needs_order)
+constexpr double kFreshGrid = 0.42;         // of kOverlap, lost by a grid without PDL (needs_order)
 constexpr double kSharedLoads = 0.958;      // of L2: loads that blocks share by multicast, over those of single blocks
-constexpr double kPairLoads = 1.82;         // the same in clusters of two that share A
+constexpr double kPairLoads = 1.89;         // the same in clusters of two that share A
 constexpr double kPairLoadsB = 0.798;       // the same in clusters of two that share B
-constexpr double kUnmerged = 1.95;          // the same of single blocks that share K, of which L2 merges fewer
+constexpr double kUnmerged = 1.68;          // the same of single blocks that share K, of which L2 merges fewer
 constexpr double kStores = 0.431;           // of L2: stores, over loads
-constexpr double kStraddlingStores = 1.88;  // the same if rows of D begin within lines
-constexpr double kStraddling = 2.77;        // of L2: a row of 128 bytes that begins within a line, over one that begins with it
-constexpr double kTmaStart = 0.435;         // wgmma_tma's barriers and tensor maps
-constexpr double kTmaTile = 1.72;           // of a tile of wgmma_tma, whatever its size, from the second on
-constexpr double kClusterStart = 0.499;     // kTmaStart of wgmma_cluster
-constexpr double kEmptyRows = 0.632;        // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
-constexpr double kClusterWave = 2.7;        // of a further wave of blocks that share K: 0.4 at few rows, and tens at many
+constexpr double kStraddlingStores = 1.96;  // the same if rows of D begin within lines
+constexpr double kStraddling = 2.93;        // of L2: a row of 128 bytes that begins within a line, over one that begins with it
+constexpr double kTmaStart = 0.526;         // wgmma_tma's barriers and tensor maps
+constexpr double kTmaTile = 1.65;           // of a tile of wgmma_tma, whatever its size, from the second on
+constexpr double kClusterStart = 0.519;     // kTmaStart of wgmma_cluster
+constexpr double kEmptyRows = 0.657;        // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
+constexpr double kClusterWave = 2.6;        // of a further wave of blocks that share K: 0.4 at few rows, and tens at many
 
 // wgmma_multicast, from its tile's size alone. Most tiles wait for shared memory, which TMA writes and wgmma reads through the same
 // port: every wgmma reads both operands anew.
 constexpr double kWgmmaOfPeak = 0.802;  // share of the data sheet's peak that wgmma reaches
 constexpr double kShared = 265e3;  // bytes per microsecond through an SM's shared memory, as fitted: it has 128 a cycle, 253e3
-constexpr double kRing = 1;        // the latency of a K tile's loads under load
-constexpr double kTransposedReads = 1.5;      // of wgmma's M operand, if it is not contiguous along K
-constexpr double kLeastKTile = 0.119;         // of one block, however many stages it has
+constexpr double kRing = 1.02;     // the latency of a K tile's loads under load
+constexpr double kTransposedReads = 1.56;     // of wgmma's M operand, if it is not contiguous along K
+constexpr double kLeastKTile = 0.131;         // of one block, however many stages it has
 constexpr double kTransposedEpilogue = 4.71;  // of a tile of 128x256, 16-bit with a full C
 constexpr double kNextTile = 0.777;           // from a tile's epilogue to the next tile's products
 constexpr double kMulticastStart = 0.373;     // kTmaStart of this kernel: it has more of both
-constexpr double kCluster = 0.218;            // the start and the end of blocks that wait for each other
-constexpr double kSharedSums = 0.198;         // blocks that share K wait for each other and send sums
-constexpr double kSumsRate = 22.8e3;          // bytes per microsecond that a block receives from others
+constexpr double kCluster = 0.191;            // the start and the end of blocks that wait for each other
+constexpr double kSharedSums = 0.187;         // blocks that share K wait for each other and send sums
+constexpr double kSumsRate = 20.7e3;          // bytes per microsecond that a block receives from others
 constexpr double kInThrees = 0.887;           // share of the SMs that clusters of three occupy: 39 clusters on an H200
 constexpr double kInFours = 0.91;             // the same of clusters of four, 30, and of eight, 15
 
 // mma_guarded. A small K tile takes as long as a large one: the code for every alignment and order is long and scattered.
 constexpr double kGuardedKTile = 1.45;      // the least
 constexpr double kGuardedSlices = -0.42;    // power of the groups of warps that share a K tile
-constexpr double kGuardedTile = 0.561;      // the first K tile and the start
+constexpr double kGuardedTile = 0.571;      // the first K tile and the start
 constexpr double kGuardedEpilogue = 0.685;  // of a tile of 64x64
 constexpr double kGuardedLaunch = 1.79;
 constexpr double kGuardedExposed = 0.066;                // kExposed of this kernel
-constexpr double kOddResult = 1.99;                      // the epilogue of a D whose rows are not aligned to 16 bytes
-constexpr double kBy8 = 1.38, kBy4 = 1.98, kBy2 = 3.23;  // copies of operands whose rows are aligned to 8, 4 and 2 bytes
+constexpr double kOddResult = 2.1;                       // the epilogue of a D whose rows are not aligned to 16 bytes
+constexpr double kBy8 = 1.33, kBy4 = 1.98, kBy2 = 3.36;  // copies of operands whose rows are aligned to 8, 4 and 2 bytes
 
 // mma_short.
-constexpr double kShortTile = 0.263;      // the first K tile's loads and the last stores, for each wave
-constexpr double kShortKTile = 1.74;      // the latency of a K tile's loads
-constexpr double kShortEpilogue = 0.244;  // of a tile of 64x64, while only its instructions run
+constexpr double kShortTile = 0.259;      // the first K tile's loads and the last stores, for each wave
+constexpr double kShortKTile = 1.67;      // the latency of a K tile's loads
+constexpr double kShortEpilogue = 0.254;  // of a tile of 64x64, while only its instructions run
 
 constexpr double large_tiles(const Config& config) { return double(config.tile_m * config.tile_n) / (128 * 256); }
 

@@ -26,23 +26,23 @@ constexpr Config wgmma_tma_config(int tile_m, int tile_n, int stages, int groups
 // TF32 needs fewer sizes, and each takes 10 s to build.
 inline constexpr Config kWgmmaTma[] = {
     // tile_m, tile_n, stages, groups, boxes, pingpong, TFLOP/s, epilogue us, whether for TF32
-    wgmma_tma_config(128, 256, 3, 2, 4, false, 746.f, 0.528f),
-    wgmma_tma_config(128, 128, 5, 2, 4, true, 833.f, 0.72f),
+    wgmma_tma_config(128, 256, 3, 2, 4, false, 746.f, 0.581f),
+    wgmma_tma_config(128, 128, 5, 2, 4, true, 833.f, 0.824f),
     wgmma_tma_config(64, 256, 4, 2, 4, true, 740.f, 1.29f, false),
-    wgmma_tma_config(128, 192, 4, 2, 3, false, 818.f, 0.744f, false),
-    wgmma_tma_config(128, 128, 5, 2, 2, false, 771.f, 0.965f, false),
-    wgmma_tma_config(64, 128, 8, 1, 2, false, 753.f, 0.448f),
-    wgmma_tma_config(64, 64, 10, 1, 1, false, 519.f, 0.605f),
-    wgmma_tma_config(128, 112, 6, 2, 2, false, 784.f, 0.605f, false),
-    wgmma_tma_config(128, 224, 4, 2, 2, false, 788.f, 1.72f),
-    wgmma_tma_config(192, 128, 4, 3, 2, false, 824.f, 1.01f),
-    wgmma_tma_config(192, 176, 4, 3, 1, false, 778.f, 2.93f, false),
-    wgmma_tma_config(256, 80, 4, 2, 2, false, 702.f, 1.42f, false),
-    wgmma_tma_config(256, 32, 4, 2, 4, true, 270.f, 0.5f),
+    wgmma_tma_config(128, 192, 4, 2, 3, false, 818.f, 0.787f, false),
+    wgmma_tma_config(128, 128, 5, 2, 2, false, 771.f, 0.928f, false),
+    wgmma_tma_config(64, 128, 8, 1, 2, false, 753.f, 0.424f),
+    wgmma_tma_config(64, 64, 10, 1, 1, false, 519.f, 0.529f),
+    wgmma_tma_config(128, 112, 6, 2, 2, false, 754.f, 0.605f, false),
+    wgmma_tma_config(128, 224, 4, 2, 2, false, 788.f, 1.89f),
+    wgmma_tma_config(192, 128, 4, 3, 2, false, 792.f, 1.01f),
+    wgmma_tma_config(192, 176, 4, 3, 1, false, 778.f, 3.1f, false),
+    wgmma_tma_config(256, 80, 4, 2, 2, false, 702.f, 1.48f, false),
+    wgmma_tma_config(256, 32, 4, 2, 4, true, 260.f, 0.5f),
     // These fill waves that the others leave half empty (bench/results/h200-tried.md).
-    wgmma_tma_config(128, 160, 4, 2, 3, false, 787.f, 0.708f, false),
-    wgmma_tma_config(256, 144, 3, 2, 2, false, 712.f, 2.56f, false),
-    wgmma_tma_config(256, 160, 3, 2, 2, false, 751.f, 3.28f, false),
+    wgmma_tma_config(128, 160, 4, 2, 3, false, 757.f, 0.681f, false),
+    wgmma_tma_config(256, 144, 3, 2, 2, false, 712.f, 2.82f, false),
+    wgmma_tma_config(256, 160, 3, 2, 2, false, 751.f, 3.61f, false),
 };
 
 }  // namespace tc
