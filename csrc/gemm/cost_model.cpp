@@ -144,8 +144,8 @@ double dram_us(const PlanKey& p, int d_layers, const DeviceSpec& device) {
 }
 
 // What a small grid hides of the next kernel's launch.
-double idle_us(const Config& config, const PlanKey& p, const Modes& modes, const DeviceSpec& device) {
-  return kIdle * std::max(0.0, 1 - double(blocks_of(p, config, modes)) / device.gpu.num_sms);
+double idle_us(int64_t blocks, const DeviceSpec& device) {
+  return kIdle * std::max(0.0, 1 - double(blocks) / device.gpu.num_sms);
 }
 
 double launch_us(const KernelTraits& kernel, const Config& config, const PlanKey& p, const Modes& modes,
@@ -154,7 +154,7 @@ double launch_us(const KernelTraits& kernel, const Config& config, const PlanKey
   if (!repacks(kernel.access) || !uses_pdl(config)) return kLaunch;
   const bool prefetches = kernel.unit == Unit::wgmma && prefetches_k_tiles(p, config, modes, device.gpu.num_sms);
   return kLaunch - kOverlap + (needs_order(p, config, modes) ? kFreshGrid : 0) - (prefetches ? kPrefetches : 0) -
-         idle_us(config, p, modes, device);
+         idle_us(blocks_of(p, config, modes), device);
 }
 
 // A kernel's time, launch included. Arithmetic and memory overlap but for a share of the shorter.
@@ -168,7 +168,7 @@ double launched_us(const KernelTraits& kernel, const Config& config, const PlanK
 double product_us(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
                   double epilogue, const DeviceSpec& device) {
   const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
-  const int64_t work = ceil_div(p.m, config.tile_m) * ceil_div(p.n, config.tile_n) * modes.k_slices;
+  const int64_t work = blocks_of(p, config, modes);
   const double per_sm = double(ceil_div(work, device.gpu.num_sms));
   // An SM with fewer blocks than it could hold hides less latency.
   const double filled = std::min(1.0, per_sm / config.blocks_per_sm);
@@ -339,7 +339,7 @@ double estimate_guarded(const KernelTraits& kernel, const Config& config, Math m
                         const DeviceSpec& device) {
   const auto narrow = [](int bytes) { return bytes == 16 ? 1 : bytes == 8 ? kBy8 : bytes == 4 ? kBy4 : kBy2; };
   const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
-  const int64_t work = ceil_div(p.m, config.tile_m) * ceil_div(p.n, config.tile_n) * modes.k_slices;
+  const int64_t work = blocks_of(p, config, modes);
   const double waves = double(ceil_div(work, int64_t(device.gpu.num_sms) * config.blocks_per_sm));
   const double resident = double(std::min<int64_t>(config.blocks_per_sm, ceil_div(work, device.gpu.num_sms)));
   const double copies = (narrow(alignment(p.a, p.m, p.k)) * config.tile_m + narrow(alignment(p.b, p.k, p.n)) * config.tile_n) /
@@ -352,22 +352,21 @@ double estimate_guarded(const KernelTraits& kernel, const Config& config, Math m
   const double slower = std::max(1.0, config.tile_k / 64.0) * std::pow(config.warp_slices, kGuardedSlices) * std::sqrt(copies);
   const double arithmetic = waves * (k_tiles * std::max(kGuardedKTile * slower, busy) + kGuardedTile + epilogue);
   const double memory = dram_us(p, modes.k_slices, device);
-  return std::max(arithmetic, memory) + kGuardedExposed * std::min(arithmetic, memory) + kGuardedLaunch -
-         idle_us(config, p, modes, device);
+  return std::max(arithmetic, memory) + kGuardedExposed * std::min(arithmetic, memory) + kGuardedLaunch - idle_us(work, device);
 }
 
 // Each wave waits for its loads, and the blocks of an SM share its instruction slots. One wave uses PDL.
 double estimate_short(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
                       const DeviceSpec& device) {
   const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
-  const int64_t work = ceil_div(p.m, config.tile_m) * ceil_div(p.n, config.tile_n) * modes.k_slices;
+  const int64_t work = blocks_of(p, config, modes);
   const int64_t waves = ceil_div(work, int64_t(device.gpu.num_sms) * config.blocks_per_sm);
   const double waiting = waves * (kShortTile + k_tiles * kShortKTile);
   const double epilogue = kShortEpilogue * config.tile_m * config.tile_n / (64 * 64);
   const double issue = ceil_div(work, device.gpu.num_sms) * (tile_us(kernel, config, math, p, modes, device) + epilogue);
   const double arithmetic = waiting + issue, memory = dram_us(p, modes.k_slices, device);
   return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + kLaunch - (waves <= 1 ? kOverlap : 0) -
-         idle_us(config, p, modes, device);
+         idle_us(work, device);
 }
 
 double repack_us(const MatrixKey& x, int64_t outer, int64_t k, const DeviceSpec& device) {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 
-#include "../gemm/ceil_div.h"
 #include "../gemm/kernel.h"
 
 namespace tc {
@@ -85,7 +84,7 @@ Status launch(const Launch& call, const Args&... args) {
   const Config& config = call.config;
   const Status smem = allow_smem<Kernel>(config.smem_bytes, call.device.ordinal);
   if (!smem.ok()) return smem;
-  const int64_t work = ceil_div(call.desc.m, config.tile_m) * ceil_div(call.desc.n, config.tile_n) * call.modes.k_slices;
+  const int64_t work = blocks_of(call.desc, config, call.modes);
   const int64_t resident = int64_t(call.device.gpu.num_sms) * config.blocks_per_sm;
   // With several blocks per SM, PDL only starts grids that the SMs hold at once. Blocks of other grids would crowd on the
   // first SMs that fall free (uses_pdl).
