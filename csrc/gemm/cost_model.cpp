@@ -10,85 +10,95 @@ namespace {
 
 // Microseconds on an H200 unless a line names another unit. cost_model.h says how they were fitted.
 constexpr double kCopyOfPeak = 4.1e6 / (kH200.dram_gb_per_s * 1e3);  // share of the data sheet's bandwidth that a copy reaches
-constexpr double kReduce = 3.73;     // finish one kernel, start the reduction and read the first kernel's results
-constexpr double kIdleReduce = 0.5;  // of kReduce, hidden if nearly all SMs are idle
-constexpr double kEpilogue = 7.86;   // of a tile of 128x256, if the configuration gives no time
-constexpr double kDViaRegisters = 0.9, kCViaRegisters = 1.08;  // 32 KB of a tile, copied by two warpgroups
-constexpr double kRowEnds = 88.8;                              // columns that cost as much as the ends of a row of D
+constexpr double kReduce = 4.1;        // finish one kernel, start the reduction and read the first kernel's results
+constexpr double kIdleReduce = 0.736;  // of kReduce, hidden if nearly all SMs are idle
+constexpr double kEpilogue = 10.4;     // of a tile of 128x256, if the configuration gives no time
+constexpr double kDViaRegisters = 0.816, kCViaRegisters = 1.16;  // 32 KB of a tile, copied by two warpgroups
+constexpr double kRowEnds = 142;                                 // columns that cost as much as the ends of a row of D
 // Factors of one warpgroup and of pingpong, over two cooperative warpgroups.
-constexpr double kSingle = 2.46, kPingpong = 2.1;
+constexpr double kSingle = 2.58, kPingpong = 1.44;
 constexpr double kRelu = 0.4, kGated = 2.8;  // the activation of a tile of 128x256
 constexpr double kBoxStore = 0.465;          // after the last product, for each box that a warpgroup fills at once
 constexpr double kOtherBoxes = 3.67;         // boxes that a tile of 128x256 of other kernels counts as
-constexpr double kPingpongOrder = 0.233;     // between the products of two pingpong warpgroups
-constexpr double kDrift = 0.322;             // pingpong products in many waves, which an H100 slows down, an H200 does not
+constexpr double kPingpongOrder = 0.166;     // between the products of two pingpong warpgroups
+constexpr double kPingpongEpilogue = 1.71;   // of an epilogue beside the other warpgroup's products
+constexpr double kDrift = 0.29;              // pingpong products in many waves, which an H100 slows down, an H200 does not
 constexpr int kDriftWaves = 4;               // by hand: 4773x3456x5120, 8 waves, takes 276 us on an H100 and 228 in torch.addmm
-constexpr double kUnalignedCopies = 1.16;    // of operands that are read in less than 16 bytes
-constexpr double kOddVectors = 1.24;         // the epilogue of a 16-bit D whose rows are not aligned to 16 bytes, in vectors
-constexpr double kOddElements = 3.08;        // the same element by element
-constexpr double kExposed = 0.148;           // share of the shorter of arithmetic and memory, which the longer does not hide
+constexpr double kUnalignedCopies = 1.22;    // of operands that are read in less than 16 bytes
+constexpr double kOddVectors = 1.15;         // the epilogue of a 16-bit D whose rows are not aligned to 16 bytes, in vectors
+constexpr double kOddElements = 3.96;        // the same element by element
+constexpr double kExposed = 0.184;           // share of the shorter of arithmetic and memory, which the longer does not hide
 constexpr double kLatency = 1.8;             // of DRAM under load
 constexpr double kLaunch = 2.5;              // an empty kernel
 constexpr double kSimtStart = 4;             // by hand: simt's smallest problems take 7 to 9 in h100-candidates-20291004.json
 constexpr double kOverlap = 1.07;            // of kLaunch, hidden under the previous kernel by programmatic dependent launch
 
-// Waves of a Hopper kernel's tiles. Nearly all constants of this file, and the configurations' rates and epilogues, were fitted
-// together to drawn problems on an H200 and an H100; h200-tried.md, "The cost model once more", says to which. The fit minimises what
-// picks lose over the fastest candidate and how many are slower than 0.97x of torch.addmm, and a little the differences of all
-// times. A constant's value alone therefore says little about the hardware. kStreaming, kSlices, kInThrees and kInFours were not
-// fitted.
+// Waves of tiles. Nearly all constants of this file, and the configurations' rates and epilogues, were fitted together to drawn
+// problems on an H200 and an H100; h200-tried.md, "The cost model by its residuals", says to which. The fit minimises what picks
+// lose over the fastest candidate and how many are slower than 0.97x of torch.addmm, and a little the differences of all times.
+// A constant's value alone therefore says little about the hardware. kStreaming, kSlices, kInThrees and kInFours were not fitted.
 constexpr double kStreaming = 4.5e6;  // bytes per microsecond from DRAM, in a wave that waits for nothing else
-constexpr double kOwnPort = 58.4e3;   // the same for an SM that has its port for itself
+constexpr double kOwnPort = 57e3;     // the same for an SM that has its port for itself
 constexpr double kPort = 77.2e3;      // the same for two neighbouring SMs, which share a port
-constexpr double kL2 = 205e3;         // bytes per microsecond from L2, for each SM
-constexpr double kIdle = 0.523;  // of the launch, hidden if nearly all SMs are idle: the next kernel's blocks start on them
-constexpr double kPrefetches = 0.339;       // of the launch, hidden by what small grids prefetch (prefetches_k_tiles)
-constexpr double kHotLine = 0.522e-3;       // a request to a line of L2 that other SMs ask for too
+constexpr double kL2 = 190e3;         // bytes per microsecond from L2, for each SM
+constexpr double kIdle = 0.452;  // of the launch, hidden if nearly all SMs are idle: the next kernel's blocks start on them
+constexpr double kPrefetches = 0.432;       // of the launch, hidden by what small grids prefetch (prefetches_k_tiles)
+constexpr double kHotLine = 0.386e-3;       // a request to a line of L2 that other SMs ask for too
 constexpr double kSlices = 96;              // of L2, which serve one request at a time
-constexpr double kFreshGrid = 0.42;         // of kOverlap, lost by a grid without PDL (needs_order)
-constexpr double kSharedLoads = 0.958;      // of L2: loads that blocks share by multicast, over those of single blocks
-constexpr double kPairLoads = 1.89;         // the same in clusters of two that share A
-constexpr double kPairLoadsB = 0.798;       // the same in clusters of two that share B
-constexpr double kUnmerged = 1.68;          // the same of single blocks that share K, of which L2 merges fewer
-constexpr double kStores = 0.431;           // of L2: stores, over loads
-constexpr double kStraddlingStores = 1.96;  // the same if rows of D begin within lines
-constexpr double kStraddling = 2.93;        // of L2: a row of 128 bytes that begins within a line, over one that begins with it
-constexpr double kTmaStart = 0.526;         // wgmma_tma's barriers and tensor maps
-constexpr double kTmaTile = 1.65;           // of a tile of wgmma_tma, whatever its size, from the second on
-constexpr double kClusterStart = 0.519;     // kTmaStart of wgmma_cluster
-constexpr double kEmptyRows = 0.657;        // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
-constexpr double kClusterWave = 2.6;        // of a further wave of blocks that share K: 0.4 at few rows, and tens at many
+constexpr double kFreshGrid = 0.52;         // of kOverlap, lost by a grid without PDL (needs_order)
+constexpr double kSharedLoads = 1.57;       // of L2: loads that blocks share by multicast, over those of single blocks
+constexpr double kPairLoads = 2.22;         // the same in clusters of two that share A
+constexpr double kPairLoadsB = 1.42;        // the same in clusters of two that share B
+constexpr double kUnmerged = 1.67;          // the same of single blocks that share K, of which L2 merges fewer
+constexpr double kStores = 0.327;           // of L2: stores, over loads
+constexpr double kStraddlingStores = 1.27;  // the same if rows of D begin within lines
+constexpr double kStraddling = 2.66;        // of L2: a row of 128 bytes that begins within a line, over one that begins with it
+constexpr double kTmaStart = 0.564;         // wgmma_tma's barriers and tensor maps
+constexpr double kTmaTile = 1.08;           // of a tile of wgmma_tma, whatever its size, from the second on
+constexpr double kClusterStart = 0.59;      // kTmaStart of wgmma_cluster
+constexpr double kEmptyRows = 0.492;        // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
+constexpr double kClusterWave = 2.14;       // of a further wave of blocks that share K: 0.4 at few rows, and tens at many
 
 // wgmma_multicast, from its tile's size alone. Most tiles wait for shared memory, which TMA writes and wgmma reads through the same
 // port: every wgmma reads both operands anew.
 constexpr double kWgmmaOfPeak = 0.802;  // share of the data sheet's peak that wgmma reaches
 constexpr double kShared = 265e3;  // bytes per microsecond through an SM's shared memory, as fitted: it has 128 a cycle, 253e3
-constexpr double kRing = 1.02;     // the latency of a K tile's loads under load
-constexpr double kTransposedReads = 1.56;     // of wgmma's M operand, if it is not contiguous along K
-constexpr double kLeastKTile = 0.131;         // of one block, however many stages it has
-constexpr double kTransposedEpilogue = 4.71;  // of a tile of 128x256, 16-bit with a full C
-constexpr double kNextTile = 0.777;           // from a tile's epilogue to the next tile's products
-constexpr double kMulticastStart = 0.373;     // kTmaStart of this kernel: it has more of both
-constexpr double kCluster = 0.191;            // the start and the end of blocks that wait for each other
-constexpr double kSharedSums = 0.187;         // blocks that share K wait for each other and send sums
-constexpr double kSumsRate = 20.7e3;          // bytes per microsecond that a block receives from others
+constexpr double kRing = 0.869;    // the latency of a K tile's loads under load
+constexpr double kTransposedReads = 1.3;      // of wgmma's M operand, if it is not contiguous along K
+constexpr double kLeastKTile = 0.122;         // of one block, however many stages it has
+constexpr double kTransposedEpilogue = 4.48;  // of a tile of 128x256, 16-bit with a full C
+constexpr double kWideProduct = 1.08;         // of warpgroups with 128 columns, over those with 64
+constexpr double kWideEpilogue = 1.21;        // the same of the epilogue
+constexpr double kNextTile = 0.816;           // from a tile's epilogue to the next tile's products
+constexpr double kMulticastStart = 0.41;      // kTmaStart of this kernel: it has more of both
+constexpr double kCluster = 0.0482;           // the start and the end of blocks that wait for each other
+constexpr double kSharedSums = 0.0853;        // blocks that share K wait for each other and send sums
+constexpr double kSumsRate = 11.7e3;          // bytes per microsecond that a block receives from others
 constexpr double kInThrees = 0.887;           // share of the SMs that clusters of three occupy: 39 clusters on an H200
 constexpr double kInFours = 0.91;             // the same of clusters of four, 30, and of eight, 15
 
+// mma_skinny.
+constexpr double kSkinnyBy4 = 1.54;      // loads of operands whose rows are aligned to 4 bytes or less
+constexpr double kSkinnyLatency = 1.59;  // of a K tile's loads
+constexpr double kSkinnyStart = 0.139;
+constexpr double kSkinnyRows = 0.6;  // by hand, of 16 rows: 16x4096x4096 takes 12.2, and 1x4096x4096 10.6
+
 // mma_guarded. A small K tile takes as long as a large one: the code for every alignment and order is long and scattered.
-constexpr double kGuardedKTile = 1.45;      // the least
-constexpr double kGuardedSlices = -0.42;    // power of the groups of warps that share a K tile
-constexpr double kGuardedTile = 0.571;      // the first K tile and the start
-constexpr double kGuardedEpilogue = 0.685;  // of a tile of 64x64
-constexpr double kGuardedLaunch = 1.79;
+constexpr double kGuardedKTile = 1.28;      // the least
+constexpr double kGuardedSlices = -0.244;   // power of the groups of warps that share a K tile
+constexpr double kGuardedTile = 0.63;       // the first K tile and the start
+constexpr double kGuardedEpilogue = 0.469;  // of a tile of 64x64
+constexpr double kGuardedLaunch = 1.49;
 constexpr double kGuardedExposed = 0.066;                // kExposed of this kernel
-constexpr double kOddResult = 2.1;                       // the epilogue of a D whose rows are not aligned to 16 bytes
-constexpr double kBy8 = 1.33, kBy4 = 1.98, kBy2 = 3.36;  // copies of operands whose rows are aligned to 8, 4 and 2 bytes
+constexpr double kOddResult = 2.8;                       // the epilogue of a D whose rows are not aligned to 16 bytes
+constexpr double kBy8 = 1.22, kBy4 = 1.43, kBy2 = 1.98;  // copies of operands whose rows are aligned to 8, 4 and 2 bytes
 
 // mma_short.
-constexpr double kShortTile = 0.259;      // the first K tile's loads and the last stores, for each wave
-constexpr double kShortKTile = 1.67;      // the latency of a K tile's loads
-constexpr double kShortEpilogue = 0.254;  // of a tile of 64x64, while only its instructions run
+constexpr double kShortTile = 0.264;     // the first K tile's loads and the last stores, for each wave
+constexpr double kShortKTile = 0.786;    // the latency of a K tile's loads
+constexpr double kShortEpilogue = 0.26;  // of a tile of 64x64, while only its instructions run
+constexpr double kShortLaunch = 1.05;    // of one wave
+constexpr double kShortAlone = 1.12;     // of one wave that leaves no room for the next kernel's
 
 constexpr double large_tiles(const Config& config) { return double(config.tile_m * config.tile_n) / (128 * 256); }
 
@@ -222,7 +232,8 @@ double hot_lines_us(const MatrixKey& x, int64_t k, int64_t rows, int64_t readers
 
 // Blocks that share by multicast read once. Weights in 72 tiles stream from DRAM at 39 KB/us for each SM, because some SMs share
 // their port; 64 tiles have a port each and stream at 59.
-Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const DeviceSpec& device) {
+Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const DeviceSpec& device,
+               double straddling = kStraddling) {
   const Cluster& cluster = modes.cluster;
   const int64_t work = ceil_div(p.m, config.tile_m * cluster.m) * ceil_div(p.n, modes.columns * cluster.n) * modes.layers();
   const int64_t at_once = clusters_at_once(config, cluster, device);
@@ -230,17 +241,18 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const
   // Rows of 128 bytes of a K tile. B without K contiguous consists of 64 columns.
   const bool b_along_k = order_of(p.b) == Order::col_major;
   const int64_t columns = b_along_k ? modes.columns : ceil_div(modes.columns, 64) * 64;
-  const double a_rows =
-      double(std::min<int64_t>(config.tile_m, p.m)) * cluster.m * (straddles_lines(p.a, p.m, p.k) ? kStraddling : 1);
+  const double a_rows = double(std::min<int64_t>(config.tile_m, p.m)) * cluster.m;
+  const double b_rows = double(std::min<int64_t>(columns, p.n)) * cluster.n;
+  const bool a_straddles = straddles_lines(p.a, p.m, p.k);
   const bool b_straddles = straddles_lines(p.b, p.k, p.n) || (modes.columns % 64 != 0 && !b_along_k);
-  const double b_rows = double(std::min<int64_t>(columns, p.n)) * cluster.n * (b_straddles ? kStraddling : 1);
+  const double again = (straddling - 1) * (a_rows * a_straddles + b_rows * b_straddles);
   const int sharers = cluster.m * cluster.n;
   const double pair = cluster.m > 1 ? kPairLoadsB : kPairLoads;
   const double merged = sharers > 2 ? kSharedLoads : sharers == 2 ? pair : cluster.k > 1 ? kUnmerged : 1;
   const double stores =
       double(std::min<int64_t>(config.tile_m, p.m)) * cluster.m * std::min<int64_t>(int64_t(modes.columns) * cluster.n, p.n) *
       size_of(p.d.dtype) * (straddles_lines(p.d, p.m, p.n) ? kStraddlingStores : kStores);
-  const double loads = (a_rows + b_rows) * merged * p.k / modes.layers() * size_of(p.a.dtype);
+  const double loads = ((a_rows + b_rows) * merged + again) * p.k / modes.layers() * size_of(p.a.dtype);
   const double l2 = (loads + stores) / (kL2 * device.gpu.num_sms);
   const int64_t tiles_m = ceil_div(p.m, config.tile_m * cluster.m), tiles_n = ceil_div(p.n, modes.columns * cluster.n);
   const auto hot = [&](int64_t clusters) {  // for a tile
@@ -292,9 +304,26 @@ double estimate_tma_epilogue(const KernelTraits& kernel, const Config& config, M
   const Waves waves = waves_of(config, p, modes, device);
   const bool drifts = config.pingpong && waves.count > kDriftWaves;
   const double slower = drifts ? 1 + kDrift * (kH200.dram_gb_per_s / device.gpu.dram_gb_per_s - 1) : 1;
-  const double hidden = std::max(product * slower + kPingpongOrder, (product + epilogue) / 2);
+  const double hidden = std::max(product * slower + kPingpongOrder, (product + kPingpongEpilogue * epilogue) / 2);
   const double tiles = config.pingpong && waves.count > 1 ? waves.us(hidden, 0) + epilogue : waves.us(product, epilogue);
   return tiles + launch_us(kernel, config, p, modes, device) + kTmaStart - kTmaTile + kBoxStore * config.boxes;
+}
+
+// A warp's loads of a K tile take as long as the products, or the latency that few of them hide.
+double estimate_skinny(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
+                       const DeviceSpec& device) {
+  const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
+  const double resident =
+      double(std::min<int64_t>(config.blocks_per_sm, ceil_div(blocks_of(p, config, modes), device.gpu.num_sms)));
+  const int by = std::min(alignment(p.a, p.m, p.k), alignment(p.b, p.k, p.n));
+  const double copies = config.alignment == 16 || by > 4 ? 1 : kSkinnyBy4;
+  const double products = 2.0 * config.tile_m * config.tile_n * config.tile_k / sm_rate(kernel, config, math, device);
+  const double rows = double(std::min<int64_t>(config.tile_m, p.m)) / config.tile_m;
+  const double product = k_tiles * norm4(products * resident * copies, kSkinnyLatency / config.stages);
+  const bool odd = alignment(p.d, p.m, p.n) != 16 && !is_f32(p.d.dtype);
+  const double epilogue = config.epilogue_us * (odd ? kOddVectors : 1) + activation_us(p.activation) * large_tiles(config);
+  return waves_of(config, p, modes, device, 1).us(product, epilogue) + launch_us(kernel, config, p, modes, device) +
+         kSkinnyStart + kSkinnyRows * (rows - 0.5);
 }
 
 // A block of a cluster has one tile, so that no product hides its epilogue.
@@ -320,9 +349,11 @@ double estimate_multicast(const KernelTraits& kernel, const Config& config, Math
   const double read = tile_n * (order_of(p.b) == Order::col_major ? 1 : kTransposedReads) + tile_n / 64 * tile_m;
   const double shared = (written + read) * config.tile_k * size_of(p.a.dtype) / kShared;
   const double latency = kRing / (config.stages - 1);
-  const double product = k_tiles * norm4(std::max({products, shared, kLeastKTile}), latency);
+  const bool wide = config.tile_n / (config.threads / 128 - 1) > 64;
+  const double product = k_tiles * norm4(std::max({products, shared, kLeastKTile}), latency) * (wide ? kWideProduct : 1);
   const double c_and_d = size_of(p.d.dtype) + (present(p.c) && p.c.row && p.c.col ? size_of(p.c.dtype) : 0);
-  const double epilogue = large_tiles(config) * (kTransposedEpilogue * c_and_d / 4 + activation_us(p.activation));
+  const double epilogue =
+      large_tiles(config) * (kTransposedEpilogue * (wide ? kWideEpilogue : 1) * c_and_d / 4 + activation_us(p.activation));
   const Cluster& cluster = modes.cluster;
   const bool coupled = cluster.blocks() > 1, shares_k = cluster.k > 1;
   // A block that shares K reads as many sums as it finishes from each other block, and finishes whole parts.
@@ -361,12 +392,13 @@ double estimate_short(const KernelTraits& kernel, const Config& config, Math mat
   const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
   const int64_t work = blocks_of(p, config, modes);
   const int64_t waves = ceil_div(work, int64_t(device.gpu.num_sms) * config.blocks_per_sm);
+  const bool crowded = 2 * work > int64_t(device.gpu.num_sms) * config.blocks_per_sm;
   const double waiting = waves * (kShortTile + k_tiles * kShortKTile);
   const double epilogue = kShortEpilogue * config.tile_m * config.tile_n / (64 * 64);
   const double issue = ceil_div(work, device.gpu.num_sms) * (tile_us(kernel, config, math, p, modes, device) + epilogue);
   const double arithmetic = waiting + issue, memory = dram_us(p, modes.k_slices, device);
-  return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + kLaunch - (waves <= 1 ? kOverlap : 0) -
-         idle_us(work, device);
+  return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + (waves <= 1 ? kShortLaunch : kLaunch) +
+         (waves <= 1 && crowded ? kShortAlone : 0) - idle_us(work, device);
 }
 
 double repack_us(const MatrixKey& x, int64_t outer, int64_t k, const DeviceSpec& device) {

@@ -11,6 +11,7 @@ namespace tc {
 // cluster; one for blocks that share operands by multicast; and estimate_tiles for operands of any alignment.
 double estimate_tiles(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_tma_epilogue(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
+double estimate_skinny(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_cluster(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_multicast(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_guarded(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);

@@ -78,11 +78,6 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     if (paths.d_path == DPath::tma) prefetch_tensor_map(paths.d);
   }
   __syncthreads();
-  // The dependent kernel may start early only if every block has one work tile. Otherwise blocks end at different times, and
-  // the dependent kernel's blocks would start scattered over the SMs: GPT-2's second feed-forward product, which follows its
-  // first, took 71 us on an H200 with the early start, and 58 us without (bench/results/h200-tried.md, "When the next kernel
-  // may start").
-  if (schedule.size <= int(gridDim.x)) launch_dependents();
   if (schedule.prefetched > 0 && threadIdx.x == 0) {  // see prefetches_k_tiles
     const WorkTile first = schedule[blockIdx.x];
     const TmaOperandTile<A_K_CONTIGUOUS> a{operands.a, first.tile.m * BLK_M};
@@ -93,6 +88,11 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     }
   }
   wait_on_dependencies();
+  // The dependent kernel may start early only if every block has one work tile. Otherwise blocks end at different times, and
+  // the dependent kernel's blocks would start scattered over the SMs: GPT-2's second feed-forward product, which follows its
+  // first, took 71 us on an H200 with the early start, and 58 us without (bench/results/h200-tried.md, "When the next kernel
+  // may start").
+  if (schedule.size <= int(gridDim.x)) launch_dependents();
 
   // ---- main loop ----
   if (group < 0) {  // producer warpgroup

@@ -26,23 +26,23 @@ constexpr Config wgmma_tma_config(int tile_m, int tile_n, int stages, int groups
 // TF32 needs fewer sizes, and each takes 10 s to build.
 inline constexpr Config kWgmmaTma[] = {
     // tile_m, tile_n, stages, groups, boxes, pingpong, TFLOP/s, epilogue us, whether for TF32
-    wgmma_tma_config(128, 256, 3, 2, 4, false, 746.f, 0.581f),
-    wgmma_tma_config(128, 128, 5, 2, 4, true, 833.f, 0.824f),
-    wgmma_tma_config(64, 256, 4, 2, 4, true, 740.f, 1.29f, false),
-    wgmma_tma_config(128, 192, 4, 2, 3, false, 818.f, 0.787f, false),
-    wgmma_tma_config(128, 128, 5, 2, 2, false, 771.f, 0.928f, false),
-    wgmma_tma_config(64, 128, 8, 1, 2, false, 753.f, 0.424f),
-    wgmma_tma_config(64, 64, 10, 1, 1, false, 519.f, 0.529f),
-    wgmma_tma_config(128, 112, 6, 2, 2, false, 754.f, 0.605f, false),
-    wgmma_tma_config(128, 224, 4, 2, 2, false, 788.f, 1.89f),
-    wgmma_tma_config(192, 128, 4, 3, 2, false, 792.f, 1.01f),
-    wgmma_tma_config(192, 176, 4, 3, 1, false, 778.f, 3.1f, false),
-    wgmma_tma_config(256, 80, 4, 2, 2, false, 702.f, 1.48f, false),
-    wgmma_tma_config(256, 32, 4, 2, 4, true, 260.f, 0.5f),
+    wgmma_tma_config(128, 256, 3, 2, 4, false, 765.f, 2.05f),
+    wgmma_tma_config(128, 128, 5, 2, 4, true, 793.f, 0.959f),
+    wgmma_tma_config(64, 256, 4, 2, 4, true, 705.f, 1.02f, false),
+    wgmma_tma_config(128, 192, 4, 2, 3, false, 798.f, 1.43f, false),
+    wgmma_tma_config(128, 128, 5, 2, 2, false, 790.f, 1.23f, false),
+    wgmma_tma_config(64, 128, 8, 1, 2, false, 735.f, 0.322f),
+    wgmma_tma_config(64, 64, 10, 1, 1, false, 532.f, 0.412f),
+    wgmma_tma_config(128, 112, 6, 2, 2, false, 792.f, 0.81f, false),
+    wgmma_tma_config(128, 224, 4, 2, 2, false, 788.f, 2.62f),
+    wgmma_tma_config(192, 128, 4, 3, 2, false, 792.f, 1.29f),
+    wgmma_tma_config(192, 176, 4, 3, 1, false, 778.f, 3.5f, false),
+    wgmma_tma_config(256, 80, 4, 2, 2, false, 719.f, 2.58f, false),
+    wgmma_tma_config(256, 32, 4, 2, 4, true, 226.f, 0.372f),
     // These fill waves that the others leave half empty (bench/results/h200-tried.md).
-    wgmma_tma_config(128, 160, 4, 2, 3, false, 757.f, 0.681f, false),
-    wgmma_tma_config(256, 144, 3, 2, 2, false, 712.f, 2.82f, false),
-    wgmma_tma_config(256, 160, 3, 2, 2, false, 751.f, 3.61f, false),
+    wgmma_tma_config(128, 160, 4, 2, 3, false, 795.f, 1.13f, false),
+    wgmma_tma_config(256, 144, 3, 2, 2, false, 766.f, 5.29f, false),
+    wgmma_tma_config(256, 160, 3, 2, 2, false, 769.f, 5.13f, false),
 };
 
 }  // namespace tc

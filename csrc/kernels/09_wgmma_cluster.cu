@@ -57,7 +57,6 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
     fence_proxy_async();
   }
   __syncthreads();
-  launch_dependents();
   const int k_slices = cluster_size(), slice = cluster_rank();
   const TileIndex tile = schedule.raster[int(blockIdx.x) / k_slices];
   const int m0 = tile.m * BLK_M, n0 = tile.n * BLK_N, first = slice * schedule.per_slice;
@@ -66,7 +65,7 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
   const TmaOperandTile<B_K_CONTIGUOUS> b{operands.b, n0};
   if (threadIdx.x == 0)
     for (int t = 0; t < min(count, schedule.prefetched); ++t) a.prefetch((first + t) * BLK_K), b.prefetch((first + t) * BLK_K);
-  wait_on_dependencies();
+  wait_on_dependencies(), launch_dependents();
 
   // ---- main loop ----
   float acc[BLK_N / 2];  // (64, BLK_N) over the warpgroup

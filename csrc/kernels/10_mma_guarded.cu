@@ -62,7 +62,7 @@ __global__ __launch_bounds__(kMmaGuarded[I].threads, kMmaGuarded[I].blocks_per_s
     ATile<I>::prefetch(a_operand, int64_t(first.tile.m) * BLK_M, p.m, k0, k, first.tile.n, schedule.raster.tiles_n);
     BTile<I>::prefetch(b_operand, int64_t(first.tile.n) * BLK_N, p.n, k0, k, first.tile.m, schedule.raster.tiles_m);
   }
-  launch_dependents(), wait_on_dependencies();
+  wait_on_dependencies(), launch_dependents();
 
   // For the epilogue, in shared memory because the main loop has no registers to spare.
   __shared__ struct {

@@ -101,7 +101,6 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
   __syncthreads();
   if (blocks > 1) cluster_arrive_relaxed(), cluster_wait();  // the other blocks' barriers are ready
   const int clusters = cluster_count();
-  if (schedule.size <= clusters) launch_dependents();  // see wgmma_tma
   // Hidden from the compiler, which would otherwise compute the first tile before the branch and spill it.
   const auto first_work = [&] {
     int work = cluster_id();
@@ -124,6 +123,7 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
     }
   }
   wait_on_dependencies();
+  if (schedule.size <= clusters) launch_dependents();  // see wgmma_tma
 
   if (group < 0) {  // producer warpgroup
     // ---- main loop: copies ----

@@ -53,9 +53,8 @@ constexpr Config wgmma_multicast_config(int tile_m, int tile_n, int groups, int 
 }
 
 // Chosen from all sizes of 8 to 256 rows by 64 to 256 columns: by how often each was the fastest at drawn problems, and by greedy
-// searches with predicted times. The last two, like the last three of wgmma_tma, fill a wave where others leave it half empty:
-// 293x8192x4096 takes 28.7 us for 32.5 on zeros (bench/results/h200-tried.md). Nine more sizes were dropped, two of wgmma_tma and
-// one of wgmma_cluster: all twelve together shorten predicted times by 0.05 %, and take a minute and a half of a core to build.
+// searches with predicted times. The last nine fill a wave where others leave it half empty: 516x4096x4096 takes 8 % less in
+// 136x128 (bench/results/h200-tried.md, "Tiles by measured times").
 inline constexpr Config kWgmmaMulticast[] = {
     // tile_m, tile_n, groups
     wgmma_multicast_config(8, 64, 1),    wgmma_multicast_config(16, 64, 1),      wgmma_multicast_config(24, 64, 1),
@@ -69,6 +68,9 @@ inline constexpr Config kWgmmaMulticast[] = {
     wgmma_multicast_config(112, 192, 3), wgmma_multicast_config(112, 256, 2),    wgmma_multicast_config(160, 256, 2),
     wgmma_multicast_config(104, 64, 1),  wgmma_multicast_config(104, 128, 2),    wgmma_multicast_config(88, 256, 2),
     wgmma_multicast_config(136, 256, 2), wgmma_multicast_config(136, 64, 1),     wgmma_multicast_config(152, 128, 2),
+    wgmma_multicast_config(120, 128, 2), wgmma_multicast_config(136, 128, 2),    wgmma_multicast_config(184, 128, 2),
+    wgmma_multicast_config(80, 192, 3),  wgmma_multicast_config(120, 192, 3),    wgmma_multicast_config(176, 192, 3, 1),
+    wgmma_multicast_config(104, 256, 2),
 };
 
 }  // namespace tc

@@ -64,7 +64,7 @@ Span<const KernelTraits> kernels() {
       rung<kWgmmaTma>("wgmma_tma", "TMA and wgmma, warp-specialised; C arrives and D leaves while other tiles are multiplied",
                       Unit::wgmma, WgmmaTmaMaths::set, OperandAccess::aligned_fp32_along_k, kSplitK, estimate_tma_epilogue),
       rung<kMmaSkinny>("mma_skinny", "for a few rows: B from global memory straight into mma.sync, a block's warps share K",
-                       Unit::mma_sync, MmaSkinnyMaths::set, OperandAccess::aligned, kSplitK),
+                       Unit::mma_sync, MmaSkinnyMaths::set, OperandAccess::aligned, kSplitK, estimate_skinny),
       rung<kWgmmaCluster>(
           "wgmma_cluster", "for a few tiles: a cluster's blocks share K and add through distributed shared memory", Unit::wgmma,
           WgmmaClusterMaths::set, OperandAccess::aligned_fp32_along_k, false, estimate_cluster, kWgmmaClusters),
