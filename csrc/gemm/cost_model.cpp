@@ -206,7 +206,7 @@ struct Wave {
   double us(double tile_us) const { return norm4(tile_us, l2_us, dram_us); }
 };
 
-// The tiles of a Hopper kernel in waves: each cluster that the GPU holds has one tile in a full wave, and some have one in the
+// Tiles in waves: each cluster that the GPU holds has one tile in a full wave, and some have one in the
 // last.
 struct Waves {
   int64_t count = 0;
@@ -231,7 +231,7 @@ double hot_lines_us(const MatrixKey& x, int64_t k, int64_t rows, int64_t readers
 }
 
 // Blocks that share by multicast read once. Weights in 72 tiles stream from DRAM at 39 KB/us for each SM, because some SMs share
-// their port; 64 tiles have a port each and stream at 59.
+// their port; 64 tiles have a port each and stream at 59. `straddling` is kStraddling, or 1 for kernels that read vectors.
 Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const DeviceSpec& device,
                double straddling = kStraddling) {
   const Cluster& cluster = modes.cluster;

@@ -8,7 +8,8 @@
 namespace tc {
 
 // Functions for KernelTraits::estimate_us, one for each kind of epilogue: after each tile, overlapped by TMA, and in a
-// cluster; one for blocks that share operands by multicast; and estimate_tiles for operands of any alignment.
+// cluster; one each for few rows, for blocks that share operands by multicast, for rows that begin anywhere, and for a short K
+// with such rows; and estimate_tiles for the other kernels.
 double estimate_tiles(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_tma_epilogue(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_skinny(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
