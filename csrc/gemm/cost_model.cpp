@@ -206,8 +206,7 @@ struct Wave {
   double us(double tile_us) const { return norm4(tile_us, l2_us, dram_us); }
 };
 
-// Tiles in waves: each cluster that the GPU holds has one tile in a full wave, and some have one in the
-// last.
+// Tiles in waves: each cluster that the GPU holds has one tile in a full wave, and some have one in the last.
 struct Waves {
   int64_t count = 0;
   Wave full, last;
@@ -397,8 +396,8 @@ double estimate_short(const KernelTraits& kernel, const Config& config, Math mat
   const double epilogue = kShortEpilogue * config.tile_m * config.tile_n / (64 * 64);
   const double issue = ceil_div(work, device.gpu.num_sms) * (tile_us(kernel, config, math, p, modes, device) + epilogue);
   const double arithmetic = waiting + issue, memory = dram_us(p, modes.k_slices, device);
-  return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + (waves <= 1 ? kShortLaunch : kLaunch) +
-         (waves <= 1 && crowded ? kShortAlone : 0) - idle_us(work, device);
+  const double launch = waves > 1 ? kLaunch : kShortLaunch + (crowded ? kShortAlone : 0);
+  return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + launch - idle_us(work, device);
 }
 
 double repack_us(const MatrixKey& x, int64_t outer, int64_t k, const DeviceSpec& device) {
