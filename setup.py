@@ -37,8 +37,8 @@ AMPERE, HOPPER, BOTH = ("ampere",), ("hopper",), ("ampere", "hopper")
 # For each rung, the families that each of its configurations is compiled for; the longest compilations come first.
 CONFIGURATIONS = {
     "06_mma_swizzle": [HOPPER, *5 * [AMPERE], BOTH],
-    "07_wgmma_tma": 16 * [HOPPER],
-    "11_wgmma_multicast": 40 * [HOPPER],
+    "07_wgmma_tma": 23 * [HOPPER],
+    "11_wgmma_multicast": 44 * [HOPPER],
     "09_wgmma_cluster": [HOPPER],
     "10_mma_guarded": [HOPPER, *5 * [BOTH]],
     "12_mma_short": 3 * [BOTH],

@@ -53,24 +53,27 @@ constexpr Config wgmma_multicast_config(int tile_m, int tile_n, int groups, int 
 }
 
 // Chosen from all sizes of 8 to 256 rows by 64 to 256 columns: by how often each was the fastest at drawn problems, and by greedy
-// searches with predicted times. The last nine fill a wave where others leave it half empty: 516x4096x4096 takes 8 % less in
-// 136x128 (bench/results/h200-tried.md, "Tiles by measured times").
+// searches. The last 13 fill a wave where others leave it half empty: 516x4096x4096 takes 8 % less in 136x128. One buffer for C and
+// D leaves room for another stage. That pays where it is the fourth or fifth, and 136x256 has both: a bias runs up to 8 % faster
+// with four stages, and a full C 6 % faster with three buffers (bench/results/h200-tried.md, "Tiles by measured times" and "A
+// stage more").
 inline constexpr Config kWgmmaMulticast[] = {
-    // tile_m, tile_n, groups
-    wgmma_multicast_config(8, 64, 1),    wgmma_multicast_config(16, 64, 1),      wgmma_multicast_config(24, 64, 1),
-    wgmma_multicast_config(32, 64, 1),   wgmma_multicast_config(48, 64, 1),      wgmma_multicast_config(64, 64, 1),
-    wgmma_multicast_config(80, 64, 1),   wgmma_multicast_config(96, 64, 1),      wgmma_multicast_config(112, 64, 1),
-    wgmma_multicast_config(128, 64, 1),  wgmma_multicast_config(144, 64, 1),     wgmma_multicast_config(160, 64, 1),
-    wgmma_multicast_config(192, 64, 1),  wgmma_multicast_config(64, 128, 2),     wgmma_multicast_config(80, 128, 2),
-    wgmma_multicast_config(96, 128, 2),  wgmma_multicast_config(112, 128, 2),    wgmma_multicast_config(192, 128, 2),
-    wgmma_multicast_config(256, 128, 2), wgmma_multicast_config(192, 192, 3, 1), wgmma_multicast_config(40, 64, 1),
-    wgmma_multicast_config(144, 128, 2), wgmma_multicast_config(200, 128, 2),    wgmma_multicast_config(240, 128, 2),
-    wgmma_multicast_config(112, 192, 3), wgmma_multicast_config(112, 256, 2),    wgmma_multicast_config(160, 256, 2),
-    wgmma_multicast_config(104, 64, 1),  wgmma_multicast_config(104, 128, 2),    wgmma_multicast_config(88, 256, 2),
-    wgmma_multicast_config(136, 256, 2), wgmma_multicast_config(136, 64, 1),     wgmma_multicast_config(152, 128, 2),
-    wgmma_multicast_config(120, 128, 2), wgmma_multicast_config(136, 128, 2),    wgmma_multicast_config(184, 128, 2),
-    wgmma_multicast_config(80, 192, 3),  wgmma_multicast_config(120, 192, 3),    wgmma_multicast_config(176, 192, 3, 1),
-    wgmma_multicast_config(104, 256, 2),
+    // tile_m, tile_n, groups, the most buffers
+    wgmma_multicast_config(8, 64, 1),       wgmma_multicast_config(16, 64, 1),      wgmma_multicast_config(24, 64, 1),
+    wgmma_multicast_config(32, 64, 1),      wgmma_multicast_config(48, 64, 1),      wgmma_multicast_config(64, 64, 1),
+    wgmma_multicast_config(80, 64, 1),      wgmma_multicast_config(96, 64, 1),      wgmma_multicast_config(112, 64, 1),
+    wgmma_multicast_config(128, 64, 1),     wgmma_multicast_config(144, 64, 1),     wgmma_multicast_config(160, 64, 1),
+    wgmma_multicast_config(192, 64, 1),     wgmma_multicast_config(64, 128, 2),     wgmma_multicast_config(80, 128, 2),
+    wgmma_multicast_config(96, 128, 2),     wgmma_multicast_config(112, 128, 2),    wgmma_multicast_config(192, 128, 2),
+    wgmma_multicast_config(256, 128, 2),    wgmma_multicast_config(192, 192, 3, 1), wgmma_multicast_config(40, 64, 1),
+    wgmma_multicast_config(144, 128, 2),    wgmma_multicast_config(200, 128, 2),    wgmma_multicast_config(240, 128, 2),
+    wgmma_multicast_config(112, 192, 3, 1), wgmma_multicast_config(112, 256, 2),    wgmma_multicast_config(160, 256, 2),
+    wgmma_multicast_config(104, 64, 1),     wgmma_multicast_config(104, 128, 2),    wgmma_multicast_config(88, 256, 2),
+    wgmma_multicast_config(136, 256, 2),    wgmma_multicast_config(136, 64, 1),     wgmma_multicast_config(152, 128, 2),
+    wgmma_multicast_config(120, 128, 2),    wgmma_multicast_config(136, 128, 2),    wgmma_multicast_config(184, 128, 2),
+    wgmma_multicast_config(80, 192, 3),     wgmma_multicast_config(120, 192, 3, 1), wgmma_multicast_config(176, 192, 3, 1),
+    wgmma_multicast_config(104, 256, 2),    wgmma_multicast_config(144, 192, 3, 1), wgmma_multicast_config(136, 256, 2, 1),
+    wgmma_multicast_config(160, 192, 3, 1), wgmma_multicast_config(208, 128, 2, 1),
 };
 
 }  // namespace tc
