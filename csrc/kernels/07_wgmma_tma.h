@@ -43,13 +43,13 @@ inline constexpr Config kWgmmaTma[] = {
     wgmma_tma_config(128, 160, 4, 2, 3, false, 795.f, 1.13f, false),
     wgmma_tma_config(256, 144, 3, 2, 2, false, 766.f, 5.29f, false),
     wgmma_tma_config(256, 160, 3, 2, 2, false, 769.f, 5.13f, false),
-    wgmma_tma_config(128, 144, 5, 2, 1, false, 815.f, 3.f, false),
-    wgmma_tma_config(192, 144, 4, 3, 1, false, 790.f, 3.f, false),
-    wgmma_tma_config(128, 176, 5, 2, 1, false, 813.f, 3.2f, false),
-    wgmma_tma_config(192, 160, 4, 3, 1, false, 782.f, 3.1f, false),
-    wgmma_tma_config(192, 96, 5, 3, 1, false, 816.f, 2.f, false),
-    wgmma_tma_config(192, 112, 5, 3, 1, false, 818.f, 2.1f, false),
-    wgmma_tma_config(128, 80, 6, 2, 2, false, 788.f, 0.9f, false),
+    wgmma_tma_config(128, 144, 5, 2, 1, false, 790.f, 2.7f, false),
+    wgmma_tma_config(192, 144, 4, 3, 1, false, 780.f, 3.f, false),
+    wgmma_tma_config(128, 176, 5, 2, 1, false, 780.f, 2.7f, false),
+    wgmma_tma_config(192, 160, 4, 3, 1, false, 780.f, 3.6f, false),
+    wgmma_tma_config(192, 96, 5, 3, 1, false, 785.f, 2.f, false),
+    wgmma_tma_config(192, 112, 5, 3, 1, false, 790.f, 1.9f, false),
+    wgmma_tma_config(128, 80, 6, 2, 2, false, 785.f, 0.8f, false),
 };
 
 }  // namespace tc
