@@ -54,9 +54,9 @@ constexpr Config wgmma_multicast_config(int tile_m, int tile_n, int groups, int 
 
 // Chosen from all sizes of 8 to 256 rows by 64 to 256 columns: by how often each was the fastest at drawn problems, and by greedy
 // searches. The last 13 fill a wave where others leave it half empty: 516x4096x4096 takes 8 % less in 136x128. One buffer for C and
-// D leaves room for another stage. That pays where it is the fourth or fifth, and 136x256 has both: a bias runs up to 8 % faster
-// with four stages, and a full C 6 % faster with three buffers (bench/results/h200-tried.md, "Tiles by measured times" and "A
-// stage more").
+// D leaves room for another stage. It pays as the fourth, and in tiles of 112 or 120 by 192 as the fifth. 136x256 has both forms: with
+// a bias four stages are 8 % faster, and with a full C three buffers are 6 % faster (bench/results/h200-tried.md, "Tiles by
+// measured times" and "A stage more").
 inline constexpr Config kWgmmaMulticast[] = {
     // tile_m, tile_n, groups, the most buffers
     wgmma_multicast_config(8, 64, 1),       wgmma_multicast_config(16, 64, 1),      wgmma_multicast_config(24, 64, 1),
