@@ -42,6 +42,7 @@ CONFIGURATIONS = {
     "09_wgmma_cluster": [HOPPER],
     "10_mma_guarded": [HOPPER, *5 * [BOTH]],
     "12_mma_short": 3 * [BOTH],
+    "13_mma_stationary": [HOPPER],
     "05_wmma_kstage": [AMPERE, BOTH],
     "03_wmma_block": [AMPERE, BOTH],
     "04_wmma_double_buffer": [BOTH],

@@ -65,6 +65,7 @@ else:
         "11_wgmma_multicast": ["HGMMA", r"UTMALDG\.3D\.MULTICAST", "UTMASTG", r"UCGABAR_\w+", r"STAS\.128"],
         "09_wgmma_cluster": ["HGMMA", "UTMALDG", r"UCGABAR_\w+", r"LD\.E\.128"],
         "10_mma_guarded": ["LDGSTS", r"LDG[\w.]*\.128", "LDSM", r"HMMA\.16816\.F32"],
+        "13_mma_stationary": [r"LDG[\w.]*\.128", r"LDS\.128", r"HMMA\.16816\.F32", r"STG[\w.]*\.128"],
         "12_mma_short": [r"LDG[\w.]*\.128", "LDSM", r"HMMA\.16816\.F32", r"STG[\w.]*\.128"],
     }
 

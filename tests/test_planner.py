@@ -195,6 +195,21 @@ def test_odd_sizes_with_a_short_k_use_mma_short():
         assert plan(Case(m, n, k, b="col", broadcast="(N)")).kernel == "mma_short"
 
 
+def test_many_rows_with_a_short_k_use_mma_stationary():
+    """It was the fastest kernel on an H100 there: 20000x300x100 took 20.0 us, and 28.2 in wgmma_tma with two repacks."""
+    for m, n, k in ((20000, 300, 100), (10**6, 300, 100), (200704, 64, 147), (2000, 300, 100)):
+        assert plan(Case(m, n, k, b="col", broadcast="(N)")).kernel == "mma_stationary"
+
+
+def test_mma_stationary_says_what_it_cannot_run():
+    def reason(m, n, k, **options):
+        return next(x.reason for x in plan(Case(m, n, k, **options)).candidates if x.kernel == "mma_stationary")
+
+    assert reason(20000, 300, 100) is None
+    assert "A is not contiguous along K" in reason(20000, 300, 100, a="col")
+    assert "do not fit shared memory" in reason(20000, 300, 4096)  # 64 columns of B take 512 KB
+
+
 def test_tf32_is_repacked_only_where_k_is_not_contiguous():
     """No instruction transposes fp32 operands. Kernels read 16-bit operands in both orders."""
     for b, repacked in (("col", False), ("row", True)):

@@ -23,34 +23,45 @@ __device__ __forceinline__ void prefetch_bias(const GemmDesc& p, int64_t j0) {
   if (from) asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
 }
 
-// Turns a warp's products into elements of D. c(x, y, e) is C beside acc[x][y][e].
+// Adds C to a warp's products. c(x, y, e) is C beside acc[x][y][e].
 template <int MMAS_M, int MMAS_N, typename F>
-__device__ __forceinline__ void finish_products(const EpilogueArgs& epilogue, float (&acc)[MMAS_M][MMAS_N][4], F&& c) {
+__device__ __forceinline__ void add_c(const EpilogueArgs& epilogue, float (&acc)[MMAS_M][MMAS_N][4], F&& c) {
 #pragma unroll
   for (int x = 0; x < MMAS_M; ++x)
 #pragma unroll
     for (int y = 0; y < MMAS_N; ++y)
 #pragma unroll
       for (int e = 0; e < 4; ++e) acc[x][y][e] = combine(acc[x][y][e], epilogue.alpha, c(x, y, e), epilogue.beta);
+}
+
+// Turns a warp's products into elements of D.
+template <int MMAS_M, int MMAS_N, typename F>
+__device__ __forceinline__ void finish_products(const EpilogueArgs& epilogue, float (&acc)[MMAS_M][MMAS_N][4], F&& c) {
+  add_c(epilogue, acc, c);
   activate<MMAS_M * MMAS_N * 4>(&acc[0][0][0], epilogue.activation);
 }
 
-// finish_products for a bias in shared memory, from the warp's first column on, or for no C.
+// The same for a bias in shared memory, from the warp's first column on, or for no C.
 template <int MMAS_M, int MMAS_N>
-__device__ __forceinline__ void finish_products(const GemmDesc& p, float (&acc)[MMAS_M][MMAS_N][4], const float* bias) {
+__device__ __forceinline__ void add_c(const GemmDesc& p, float (&acc)[MMAS_M][MMAS_N][4], const float* bias) {
   float2 pairs[MMAS_N] = {};
   if (p.c.data)
 #pragma unroll
     for (int y = 0; y < MMAS_N; ++y) pairs[y] = *reinterpret_cast<const float2*>(bias + y * 8 + opaque_lane() % 4 * 2);
-  finish_products(p.epilogue, acc, [&](int, int y, int e) { return e % 2 ? pairs[y].y : pairs[y].x; });
+  add_c(p.epilogue, acc, [&](int, int y, int e) { return e % 2 ? pairs[y].y : pairs[y].x; });
+}
+template <int MMAS_M, int MMAS_N>
+__device__ __forceinline__ void finish_products(const GemmDesc& p, float (&acc)[MMAS_M][MMAS_N][4], const float* bias) {
+  add_c(p, acc, bias);
+  activate<MMAS_M * MMAS_N * 4>(&acc[0][0][0], p.epilogue.activation);
 }
 
 template <int COLS>
 constexpr int kRowPitch = COLS + 8;  // of a staged row: its elements, and room for its shift
 
 // Stages a warp's elements at (i, j) of the block's tile. Elements go one by one, because rows with an odd shift split the
-// pairs of mma.sync.
-template <int COLS, typename T, int MMAS_M, int MMAS_N>
+// pairs of mma.sync. PAIRS: no row has an odd shift.
+template <int COLS, bool PAIRS = false, typename T, int MMAS_M, int MMAS_N>
 __device__ __forceinline__ void stage_rows(const RowShift<true>& shift, const float (&acc)[MMAS_M][MMAS_N][4], T* staged, int i,
                                            int j) {
   const int lane = opaque_lane();
@@ -61,27 +72,49 @@ __device__ __forceinline__ void stage_rows(const RowShift<true>& shift, const fl
       const int row = i + x * 16 + lane / 4 + h * 8;
       T* const to = staged + row * kRowPitch<COLS> + shift(row) + j + lane % 4 * 2;
 #pragma unroll
-      for (int y = 0; y < MMAS_N; ++y)
-#pragma unroll
-        for (int e = 0; e < 2; ++e) to[y * 8 + e] = from_float<T>(acc[x][y][h * 2 + e]);
+      for (int y = 0; y < MMAS_N; ++y) {
+        const Vec<T, 2> pair{from_float<T>(acc[x][y][h * 2]), from_float<T>(acc[x][y][h * 2 + 1])};
+        if constexpr (PAIRS) *reinterpret_cast<Vec<T, 2>*>(to + y * 8) = pair;
+        else to[y * 8] = pair.x[0], to[y * 8 + 1] = pair.x[1];
+      }
     }
 }
 
-// Writes the staged tile to D at (i0, j0), cut off at the matrix's edges. Eight lanes share a row. Each writes at most one
-// aligned vector, one of the elements before the first vector, and one of those after the last.
+// Writes the staged tile to D at (i0, j0), cut off at the matrix's edges. THREADS threads take part, of which this is `thread`.
+// Eight lanes share a row. Each writes at most one aligned vector, one of the elements before the first vector, and one of
+// those after the last.
 template <int ROWS, int COLS, int THREADS, typename T>
 __device__ __forceinline__ void store_rows(const GemmDesc& p, const RowShift<true>& shift, const T* staged, int64_t i0,
-                                           int64_t j0) {
+                                           int64_t j0, int thread = threadIdx.x) {
   static_assert(COLS <= 64);
-  const int rows = int(min(int64_t(ROWS), p.m - i0)), cols = int(min(int64_t(COLS), p.n - j0)), lane = threadIdx.x % 8;
-  T* d = static_cast<T*>(p.d.data) + (i0 + threadIdx.x / 8) * p.d.row + j0;
+  const int rows = int(min(int64_t(ROWS), p.m - i0)), cols = int(min(int64_t(COLS), p.n - j0)), lane = thread % 8;
+  T* d = static_cast<T*>(p.d.data) + (i0 + thread / 8) * p.d.row + j0;
 #pragma unroll 2
-  for (int i = threadIdx.x / 8; i < rows; i += THREADS / 8, d += THREADS / 8 * p.d.row) {
+  for (int i = thread / 8; i < rows; i += THREADS / 8, d += THREADS / 8 * p.d.row) {
     // In elements of the staged row, whose vectors are those of D.
     const int begin = shift(i), end = begin + cols, first = (begin + 7) & ~7, last = end & ~7;
     const int vector = first + lane * 8, after = last + lane;
     const T* const from = staged + i * kRowPitch<COLS>;
     T* const to = d - begin;
+    if (vector < last) *reinterpret_cast<uint4*>(to + vector) = *reinterpret_cast<const uint4*>(from + vector);
+    if (begin <= lane && lane < min(first, end)) to[lane] = from[lane];
+    if (first <= after && after < end) to[after] = from[after];
+  }
+}
+
+// Stages the (ROWS, COLS) part of a full C at (i0, j0), where its vectors start at the columns of D's (VectorAccess::c_shifted).
+template <int ROWS, int COLS, int THREADS, typename T>
+__device__ __forceinline__ void load_rows(const GemmDesc& p, const RowShift<true>& shift, T* staged, int64_t i0, int64_t j0,
+                                          int thread) {
+  static_assert(COLS <= 64);
+  const int rows = int(min(int64_t(ROWS), p.m - i0)), cols = int(min(int64_t(COLS), p.n - j0)), lane = thread % 8;
+  const T* c = static_cast<const T*>(p.c.data) + (i0 + thread / 8) * p.c.row + j0;
+#pragma unroll
+  for (int i = thread / 8; i < ROWS; i += THREADS / 8, c += THREADS / 8 * p.c.row) {
+    const int begin = shift(i), end = i < rows ? begin + cols : 0, first = (begin + 7) & ~7, last = end & ~7;
+    const int vector = first + lane * 8, after = last + lane;
+    const T* const from = c - begin;
+    T* const to = staged + i * kRowPitch<COLS>;
     if (vector < last) *reinterpret_cast<uint4*>(to + vector) = *reinterpret_cast<const uint4*>(from + vector);
     if (begin <= lane && lane < min(first, end)) to[lane] = from[lane];
     if (first <= after && after < end) to[after] = from[after];

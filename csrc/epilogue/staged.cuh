@@ -15,6 +15,7 @@ struct RowShift {
     if (SHIFTED) first = (access.d_first + d_offset + i0 * p.d.row + j0) & 7, step = p.d.row & 7;
   }
   __device__ int operator()(int i) const { return SHIFTED ? (first + i * step) & 7 : 0; }
+  __device__ bool even() const { return (first | step) % 2 == 0; }
   __device__ int to_next(int i) const { return SHIFTED ? -(first + i * step) & 7 : 0; }  // to the next multiple of eight
 };
 
@@ -155,6 +156,23 @@ __device__ __forceinline__ void finish_elements(const GemmDesc& p, const RowShif
   }
 }
 
+// Calls act(c, d) with an element of C's type and one of D's. D is fp32 or, like C then, the operands' type T.
+template <typename T, typename F>
+__device__ __forceinline__ void with_types(const GemmDesc& p, F&& act) {
+  if (!is_f32(p.d.dtype)) act(T(), T());
+  else if (is_f32(p.c.dtype)) act(float(), float());
+  else act(T(), float());
+}
+
+// Finishes a warp's (ROWS, COLS) products at (i0, j0) of D, staged in shared memory in rows PITCH floats apart, element by element.
+template <typename T, int ROWS, int COLS, int PITCH>
+__device__ __forceinline__ void finish_staged_elements(const GemmDesc& p, float* staged, int64_t i0, int64_t j0) {
+  if (i0 >= p.m || j0 >= p.n) return;
+  with_types<T>(p, [&](auto c, auto d) {
+    finish_elements<decltype(c), decltype(d), ROWS, COLS, PITCH>(p, RowShift<false>(p, {}, i0, j0, 0), staged, i0, j0, 0);
+  });
+}
+
 // Finishes a warp's (ROWS, COLS) products at (i0, j0) of D. The products are staged in shared memory, in rows PITCH floats
 // apart and shifted by `shift`. The warp writes 16-byte vectors if D and C allow them, and single elements side by side
 // otherwise.
@@ -164,15 +182,12 @@ __device__ __forceinline__ void finish_staged(const GemmDesc& p, const VectorAcc
   if (i0 >= p.m || j0 >= p.n) return;
   const bool inside = i0 + ROWS <= p.m && j0 + COLS <= p.n;
   const bool vectors = SHIFTED ? access.c_shifted || !p.c.data : access.d && (access.c || !p.c.data);
-  const auto finish = [&](auto c_type, auto d_type) {
-    using C = decltype(c_type);
-    using D = decltype(d_type);
+  with_types<T>(p, [&](auto c, auto d) {
+    using C = decltype(c);
+    using D = decltype(d);
     if (inside && vectors) finish_vectors<C, D, ROWS, COLS, PITCH>(p, shift, staged, i0, j0, d_offset);
     else finish_elements<C, D, ROWS, COLS, PITCH>(p, shift, staged, i0, j0, d_offset);
-  };
-  if (!is_f32(p.d.dtype)) finish(T(), T());
-  else if (is_f32(p.c.dtype)) finish(float(), float());
-  else finish(T(), float());
+  });
 }
 
 }  // namespace tc

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "ceil_div.h"
+#include "stationary_shape.h"
 
 namespace tc {
 namespace {
@@ -99,6 +100,20 @@ constexpr double kShortKTile = 0.786;    // the latency of a K tile's loads
 constexpr double kShortEpilogue = 0.26;  // of a tile of 64x64, while only its instructions run
 constexpr double kShortLaunch = 1.05;    // of one wave
 constexpr double kShortAlone = 1.12;     // of one wave that leaves no room for the next kernel's
+constexpr double kShortWaves = 1.4;      // by hand, of all waves if there are more than two: A and B come again and again
+
+// mma_stationary, by hand to the times of 25 problems on an H100.
+constexpr double kStationaryChunk = 0.16;  // of a tile of 16x64: the epilogue
+constexpr double kStationaryStep = 0.03;   // of 64 bytes of K: the products
+constexpr double kStationaryLoad = 0.025;  // the same of loading a warp's rows of A
+constexpr double kStationaryOdd = 1.5;     // the same of rows that are aligned to 4 or 2 bytes
+constexpr double kStationaryParts = 1.6;   // the same of rows that are loaded in parts
+constexpr double kStationaryFullC = 0.13;  // of reading a tile of a full C
+constexpr double kStationaryFp32 = 0.32;   // of a D in fp32, which leaves by element
+constexpr double kStationaryLatency = 2;   // of as many loads of A as a warp holds
+constexpr double kStationaryWait = 0.4;    // of a warp's chunk, alone on its SM
+constexpr double kStationaryPanel = 0.2;   // of a chunk of B, for 64 bytes of K
+constexpr double kStationaryRowMajor = 2;  // the same of a B that is not contiguous along K
 
 constexpr double large_tiles(const Config& config) { return double(config.tile_m * config.tile_n) / (128 * 256); }
 
@@ -395,9 +410,31 @@ double estimate_short(const KernelTraits& kernel, const Config& config, Math mat
   const double waiting = waves * (kShortTile + k_tiles * kShortKTile);
   const double epilogue = kShortEpilogue * config.tile_m * config.tile_n / (64 * 64);
   const double issue = ceil_div(work, device.gpu.num_sms) * (tile_us(kernel, config, math, p, modes, device) + epilogue);
-  const double arithmetic = waiting + issue, memory = dram_us(p, modes.k_slices, device);
+  const double arithmetic = (waiting + issue) * (waves > 2 ? kShortWaves : 1), memory = dram_us(p, modes.k_slices, device);
   const double launch = waves > 1 ? kLaunch : kShortLaunch + (crowded ? kShortAlone : 0);
   return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + launch - idle_us(work, device);
+}
+
+// An SM takes as long as its warps' chunks of D, whose epilogues and loads share its ports, or as one warp's latencies.
+double estimate_stationary(const KernelTraits&, const Config& config, Math math, const PlanKey& p, const Modes&,
+                           const DeviceSpec& device) {
+  const StationaryShape shape(p, config, device.gpu.num_sms);
+  const double depth = double(shape.depth), steps = config.tile_k * 2.0 / StationaryShape::kStep;
+  const double rows = double(ceil_div(p.m, config.tile_m)), chunks = double(shape.chunks),
+               rounds = double(ceil_div(int64_t(rows), shape.walkers * (config.threads / 32)));
+  const bool full_c = present(p.c) && p.c.row && p.c.col;
+  // Where a warp does not hold all of K at once, it loads its rows in parts, and anew for each chunk.
+  const bool whole = depth <= steps;
+  const double load =
+      kStationaryLoad * depth * (alignment(p.a, p.m, p.k) < 8 ? kStationaryOdd : 1) * (whole ? 1 : kStationaryParts * chunks);
+  const double chunk =
+      kStationaryChunk + kStationaryStep * depth + (full_c ? kStationaryFullC : 0) + (is_f32(p.d.dtype) ? kStationaryFp32 : 0);
+  const double busy = std::ceil(rows / double(shape.walkers)) * (load + chunk * chunks);
+  const double loads = whole ? 1 : std::ceil(depth / steps) * chunks;
+  const double waiting = rounds * (loads * kStationaryLatency + chunks * (kStationaryWait + kStationaryStep * depth));
+  const bool along_k = order_of(p.b) == Order::col_major;
+  const double panel = kStationaryPanel * depth * chunks * (along_k ? 1 : kStationaryRowMajor);
+  return norm4(busy, waiting, dram_us(p, 1, device)) + panel + kLaunch - kOverlap;
 }
 
 double repack_us(const MatrixKey& x, int64_t outer, int64_t k, const DeviceSpec& device) {

@@ -8,8 +8,8 @@
 namespace tc {
 
 // Functions for KernelTraits::estimate_us, one for each kind of epilogue: after each tile, overlapped by TMA, and in a
-// cluster; one each for few rows, for blocks that share operands by multicast, for rows that begin anywhere, and for a short K
-// with such rows; and estimate_tiles for the other kernels.
+// cluster; one each for few rows, for blocks that share operands by multicast, for rows that begin anywhere, for a short K with such
+// rows, and for a B that stays in shared memory; and estimate_tiles for the other kernels.
 double estimate_tiles(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_tma_epilogue(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_skinny(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
@@ -17,6 +17,7 @@ double estimate_cluster(const KernelTraits&, const Config&, Math, const PlanKey&
 double estimate_multicast(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_guarded(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_short(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
+double estimate_stationary(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 
 // How many clusters of a configuration a GPU runs at once.
 int64_t clusters_at_once(const Config&, const Cluster&, const DeviceSpec&);

@@ -26,79 +26,13 @@
 #include "../tile/copy.cuh"
 #include "../tile/dispatch.h"
 #include "../tile/scheduler.cuh"
+#include "../tile/words.cuh"
 
 namespace tc {
 namespace {
 
 template <int I>
 constexpr bool kUsesPdl = uses_pdl(kMmaSkinny[I]);
-
-// Loads N consecutive 32-bit words from an address that is aligned to all of them. They are read once, so L1 does not keep them.
-// A load of 16 bytes lies along K, and L2 then fetches 128 bytes at once: 1x4096x4096 took 11.2 us on an H200 with L2::128B, and
-// 11.9 us without. A load of 8 bytes lies along N, and another block reads the rest of the 128 bytes: L2::128B made that case
-// slower, 12.8 us instead of 11.7 (bench/results/h200-tried.md). The loads are not .nc: .nc requires memory that nothing writes
-// while the kernel runs, and this kernel may start before the kernel that wrote its operands has ended.
-template <int N>
-__device__ __forceinline__ void load_words(uint32_t (&x)[N], const void* from) {
-  if constexpr (N == 2) {
-    asm volatile("ld.global.L1::no_allocate.v2.b32 {%0, %1}, [%2];" : "=r"(x[0]), "=r"(x[1]) : "l"(from));
-  } else {
-#pragma unroll
-    for (int i = 0; i < N; i += 4)
-      asm volatile("ld.global.L1::no_allocate.L2::128B.v4.b32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(x[i]), "=r"(x[i + 1]), "=r"(x[i + 2]), "=r"(x[i + 3])
-                   : "l"(static_cast<const char*>(from) + i * 4));
-  }
-}
-
-// N consecutive words, of two 16-bit elements or one fp32 element, at an address that is a multiple of WIDTH bytes: 16, 8, 4 or 2.
-// load() reads the words, or the aligned words that they lie in. word() shifts them into place, so that many loads can be under way
-// before the first word(). Narrow loads stay in L1, where the next ones find the rest of their sectors.
-template <int N, int WIDTH>
-struct Words {
-  uint32_t x[N + (WIDTH == 2)];
-
-  // `step`: between the words of fp32, with WIDTH 4.
-  __device__ __forceinline__ void load(const void* from, int step = 1) {
-    if constexpr (WIDTH == 2) {
-      const uint32_t* const first = reinterpret_cast<const uint32_t*>(reinterpret_cast<uintptr_t>(from) / 4 * 4);
-#pragma unroll
-      for (int i = 0; i < N; ++i) load_word(x[i], first + i);
-      x[N] = 0;
-      if (first != from) load_word(x[N], first + N);
-    } else if constexpr (WIDTH == 4) {
-#pragma unroll
-      for (int i = 0; i < N; ++i) load_word(x[i], static_cast<const uint32_t*>(from) + i * step);
-    } else if constexpr (WIDTH == 8) {
-#pragma unroll
-      for (int i = 0; i < N; i += 2)
-        asm volatile("ld.global.v2.b32 {%0, %1}, [%2];"
-                     : "=r"(x[i]), "=r"(x[i + 1])
-                     : "l"(static_cast<const char*>(from) + i * 4));
-    } else {
-      load_words(x, from);
-    }
-  }
-  // Loads the words element by element. Elements are `stride` apart; those from `count` on become zeros.
-  template <typename T>
-  __device__ __forceinline__ void load_elements(const T* from, int64_t stride, int count) {
-    using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
-    const auto bits = [&](int e) { return e < count ? uint32_t(reinterpret_cast<const Bits&>(from[e * stride])) : 0; };
-#pragma unroll
-    for (int i = 0; i < N; ++i) x[i] = sizeof(T) == 4 ? bits(i) : bits(2 * i) | bits(2 * i + 1) << 16;
-  }
-  // `odd`: load()'s address was an odd multiple of 2.
-  __device__ __forceinline__ uint32_t word(int i, bool odd) const {
-    if constexpr (WIDTH == 2) return __funnelshift_r(x[i], x[i + 1], odd ? 16 : 0);
-    else return x[i];
-  }
-
- private:
-  static __device__ __forceinline__ void load_word(uint32_t& to, const uint32_t* from) {
-    asm volatile("ld.global.b32 %0, [%1];" : "=r"(to) : "l"(from));
-  }
-};
-__device__ __forceinline__ bool is_odd(const void* address) { return reinterpret_cast<uintptr_t>(address) % 4 != 0; }
 
 // Rows of A and B begin at multiples of WIDTH bytes: 16, 8 or 2, and in fp32 16 or 4.
 template <int I, int WIDTH, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>

@@ -2,6 +2,7 @@
 // setup.py (CONFIGURATIONS).
 #include "../gemm/cost_model.h"
 #include "../gemm/feasibility.h"
+#include "../gemm/stationary_shape.h"
 #include "01_simt.h"
 #include "02_wmma_naive.h"
 #include "03_wmma_block.h"
@@ -14,6 +15,7 @@
 #include "10_mma_guarded.h"
 #include "11_wgmma_multicast.h"
 #include "12_mma_short.h"
+#include "13_mma_stationary.h"
 
 namespace tc {
 namespace {
@@ -23,10 +25,16 @@ constexpr int kAnySm = 999;
 
 constexpr bool kSplitK = true;  // KernelTraits::split_k
 
+const char* fits_stationary(const PlanKey& key, const Config& config, const DeviceSpec& device) {
+  if (key.k > 1 && key.a.col != 1) return "A is not contiguous along K";
+  const bool fits = StationaryShape(key, config, device.gpu.num_sms).chunks > 0;
+  return fits ? nullptr : "its columns of B, all of K deep, do not fit shared memory";
+}
+
 template <auto& CONFIGS>
 KernelTraits rung(const char* name, const char* idea, Unit unit, MathSet maths, OperandAccess access, bool split_k = false,
                   decltype(KernelTraits::estimate_us) estimate_us = estimate_tiles, Span<const Cluster> clusters = kSingleBlock,
-                  Span<const int> narrower = {}) {
+                  Span<const int> narrower = {}, decltype(KernelTraits::can_implement) can_implement = nullptr) {
   const bool hopper = unit == Unit::wgmma;
   return {name,
           idea,
@@ -40,7 +48,9 @@ KernelTraits rung(const char* name, const char* idea, Unit unit, MathSet maths, 
           narrower,
           CONFIGS,
           kCode<CONFIGS>,
-          hopper ? needs_32_bit_coordinates : no_further_demands,
+          can_implement ? can_implement
+          : hopper      ? needs_32_bit_coordinates
+                        : no_further_demands,
           estimate_us};
 }
 
@@ -77,6 +87,9 @@ Span<const KernelTraits> kernels() {
                             estimate_multicast, kMulticastClusters, kMulticastNarrower),
       rung<kMmaShort>("mma_short", "for a short K and rows that begin anywhere: the fewest instructions from load to store",
                       Unit::mma_sync, MmaShortMaths::set, OperandAccess::contiguous, kSplitK, estimate_short),
+      rung<kMmaStationary>(
+          "mma_stationary", "for many rows and a short K: B stays in shared memory, A and D pass by once", Unit::mma_sync,
+          MmaStationaryMaths::set, OperandAccess::any, !kSplitK, estimate_stationary, kSingleBlock, {}, fits_stationary),
   };
   return ladder;
 }

@@ -35,6 +35,10 @@ __device__ __forceinline__ float4 ld_shared_16(uint32_t smem_src) {
   return x;
 }
 
+__device__ __forceinline__ void ld_shared_16(uint32_t (&x)[4], uint32_t smem_src) {
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(smem_src));
+}
+
 __device__ __forceinline__ uint32_t ld_shared_4(uint32_t smem_src) {
   uint32_t x;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(x) : "r"(smem_src));
