@@ -73,9 +73,12 @@ __device__ __forceinline__ void stage_rows(const RowShift<true>& shift, const fl
       T* const to = staged + row * kRowPitch<COLS> + shift(row) + j + lane % 4 * 2;
 #pragma unroll
       for (int y = 0; y < MMAS_N; ++y) {
-        const Vec<T, 2> pair{from_float<T>(acc[x][y][h * 2]), from_float<T>(acc[x][y][h * 2 + 1])};
-        if constexpr (PAIRS) *reinterpret_cast<Vec<T, 2>*>(to + y * 8) = pair;
-        else to[y * 8] = pair.x[0], to[y * 8 + 1] = pair.x[1];
+        if constexpr (PAIRS) {
+          *reinterpret_cast<Vec<T, 2>*>(to + y * 8) = {from_float<T>(acc[x][y][h * 2]), from_float<T>(acc[x][y][h * 2 + 1])};
+        } else {
+#pragma unroll
+          for (int e = 0; e < 2; ++e) to[y * 8 + e] = from_float<T>(acc[x][y][h * 2 + e]);
+        }
       }
     }
 }

@@ -103,14 +103,15 @@ constexpr double kShortAlone = 1.12;     // of one wave that leaves no room for 
 constexpr double kShortWaves = 1.4;      // by hand, of all waves if there are more than two: A and B come again and again
 
 // mma_stationary, by hand to the times of 25 problems on an H100.
-constexpr double kStationaryChunk = 0.16;  // of a tile of 16x64: the epilogue
+constexpr double kStationaryStart = 0.9;   // of the blocks and their panels
+constexpr double kStationaryChunk = 0.11;  // of a tile of 16x64: the epilogue
 constexpr double kStationaryStep = 0.03;   // of 64 bytes of K: the products
 constexpr double kStationaryLoad = 0.025;  // the same of loading a warp's rows of A
-constexpr double kStationaryOdd = 1.5;     // the same of rows that are aligned to 4 or 2 bytes
-constexpr double kStationaryParts = 1.6;   // the same of rows that are loaded in parts
+constexpr double kStationaryOdd = 1.2;     // the same of rows that are aligned to 4 or 2 bytes
+constexpr double kStationaryParts = 1.3;   // the same of rows that are loaded in parts
 constexpr double kStationaryFullC = 0.13;  // of reading a tile of a full C
 constexpr double kStationaryFp32 = 0.32;   // of a D in fp32, which leaves by element
-constexpr double kStationaryLatency = 2;   // of as many loads of A as a warp holds
+constexpr double kStationaryLatency = 3;   // of as many loads of A as a warp holds
 constexpr double kStationaryWait = 0.4;    // of a warp's chunk, alone on its SM
 constexpr double kStationaryPanel = 0.2;   // of a chunk of B, for 64 bytes of K
 constexpr double kStationaryRowMajor = 2;  // the same of a B that is not contiguous along K
@@ -434,7 +435,7 @@ double estimate_stationary(const KernelTraits&, const Config& config, Math math,
   const double waiting = rounds * (loads * kStationaryLatency + chunks * (kStationaryWait + kStationaryStep * depth));
   const bool along_k = order_of(p.b) == Order::col_major;
   const double panel = kStationaryPanel * depth * chunks * (along_k ? 1 : kStationaryRowMajor);
-  return norm4(busy, waiting, dram_us(p, 1, device)) + panel + kLaunch - kOverlap;
+  return norm4(busy, waiting, dram_us(p, 1, device)) + panel + kStationaryStart + kLaunch - kOverlap;
 }
 
 double repack_us(const MatrixKey& x, int64_t outer, int64_t k, const DeviceSpec& device) {

@@ -25,7 +25,7 @@ struct StationaryShape {
       const double time = double(of_panel) * kLoad + double(rounds(p.m, config, blocks)) * (double(of_panel) + kRows);
       if (chunks > 0 && time >= least) continue;
       least = time, chunks = of_panel, panels = ceil_div(all, of_panel);
-      walkers = std::min(blocks, ceil_div(p.m, config.tile_m));
+      walkers = std::max<int64_t>(1, std::min(blocks, ceil_div(p.m, config.tile_m)));
     }
   }
 

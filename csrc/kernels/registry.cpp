@@ -26,7 +26,6 @@ constexpr int kAnySm = 999;
 constexpr bool kSplitK = true;  // KernelTraits::split_k
 
 const char* fits_stationary(const PlanKey& key, const Config& config, const DeviceSpec& device) {
-  if (key.k > 1 && key.a.col != 1) return "A is not contiguous along K";
   const bool fits = StationaryShape(key, config, device.gpu.num_sms).chunks > 0;
   return fits ? nullptr : "its columns of B, all of K deep, do not fit shared memory";
 }
@@ -89,7 +88,7 @@ Span<const KernelTraits> kernels() {
                       Unit::mma_sync, MmaShortMaths::set, OperandAccess::contiguous, kSplitK, estimate_short),
       rung<kMmaStationary>(
           "mma_stationary", "for many rows and a short K: B stays in shared memory, A and D pass by once", Unit::mma_sync,
-          MmaStationaryMaths::set, OperandAccess::any, !kSplitK, estimate_stationary, kSingleBlock, {}, fits_stationary),
+          MmaStationaryMaths::set, OperandAccess::aligned_a_along_k, !kSplitK, estimate_stationary, kSingleBlock, {}, fits_stationary),
   };
   return ladder;
 }
