@@ -86,9 +86,9 @@ Span<const KernelTraits> kernels() {
                             estimate_multicast, kMulticastClusters, kMulticastNarrower),
       rung<kMmaShort>("mma_short", "for a short K and rows that begin anywhere: the fewest instructions from load to store",
                       Unit::mma_sync, MmaShortMaths::set, OperandAccess::contiguous, kSplitK, estimate_short),
-      rung<kMmaStationary>(
-          "mma_stationary", "for many rows and a short K: B stays in shared memory, A and D pass by once", Unit::mma_sync,
-          MmaStationaryMaths::set, OperandAccess::aligned_a_along_k, !kSplitK, estimate_stationary, kSingleBlock, {}, fits_stationary),
+      rung<kMmaStationary>("mma_stationary", "for many rows and a short K: B stays in shared memory, A and D pass by once",
+                           Unit::mma_sync, MmaStationaryMaths::set, OperandAccess::aligned_a_along_k, !kSplitK,
+                           estimate_stationary, kSingleBlock, {}, fits_stationary),
   };
   return ladder;
 }
