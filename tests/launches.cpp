@@ -149,8 +149,10 @@ void check(const GemmDesc& p, const PlanKey& key, const Candidate& x, const Devi
   expect(int(product.blockDim.x) == x.config->threads, "another number of threads than the configuration says");
   const PlanKey as_run = x.exchanged ? exchange_operands(key) : key;
   const bool stationary = std::strcmp(x.kernel->name, "mma_stationary") == 0;  // asks for what the problem needs of it
-  const int smem = stationary ? StationaryShape(as_run, *x.config, device.gpu.num_sms).smem_bytes(*x.config) : x.config->smem_bytes;
-  expect(smem <= x.config->smem_bytes && int(product.dynamicSmemBytes) == smem, "other shared memory than the configuration says");
+  const int smem =
+      stationary ? StationaryShape(as_run, *x.config, device.gpu.num_sms).smem_bytes(*x.config) : x.config->smem_bytes;
+  expect(
+      smem <= x.config->smem_bytes && int(product.dynamicSmemBytes) == smem, "other shared memory than the configuration says");
   const Cluster& cluster = x.modes.cluster;
   if (needs_order(as_run, *x.config, x.modes)) expect(!recorded.pdl[before], "PDL, although the blocks need order");
   const bool persistent = cluster.k == 1;
