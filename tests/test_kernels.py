@@ -13,7 +13,17 @@ import torch
 from conftest import NO_GPU
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.testing import Case, integers, kernel_grid, matrix, multiplies, reference, runnable_configs, sample
+from torch_addmm_tc.testing import (
+    LONGEST_K,
+    Case,
+    integers,
+    kernel_grid,
+    matrix,
+    multiplies,
+    reference,
+    runnable_configs,
+    sample,
+)
 
 if NO_GPU:
     pytest.skip(f"every test needs {NO_GPU}", allow_module_level=True)
@@ -45,16 +55,13 @@ def test_grid_cases(kernel, case):
     assert case.reference(args).error(case.run(kernel, args, out)) <= 1
 
 
-LONGEST_K_OF_STATIONARY = 1376  # 16-bit elements: 43 times 64 bytes of 64 columns, beside the warps' parts of D
-
-
 @pytest.mark.parametrize("kernel", CONFIGS)
 @pytest.mark.parametrize("m, n, k", [(300, 520, 1100), (140, 264, 3000), (40, 520, 5000)])
 def test_sums_of_integers_are_exact(kernel, m, n, k):
     """The error bound of a long K is too wide to reveal that the sum of a K slice was rounded to fp16. Exact sums reveal it."""
     args, expected = integers(m, n, k, "cuda")
     out = torch.full((m, n), math.nan, device="cuda")
-    if kernel.startswith("mma_stationary") and k > LONGEST_K_OF_STATIONARY:
+    if k > LONGEST_K.get(kernel.split("/")[0], k):
         with pytest.raises(RuntimeError, match="all of K deep, do not fit shared memory"):
             Case(m, n, k, beta=1, alpha=1).run(kernel, args, out)
         assert out.isnan().all()

@@ -307,8 +307,11 @@ def kernel_grid(kernel: dict) -> list[Case]:
     return grid
 
 
+LONGEST_K = {"mma_stationary": 1376}  # of a kernel that keeps all of K in shared memory: 43 times 64 bytes of 64 columns
+
+
 def multiplies(kernel: dict, name: str, case: Case) -> bool:
-    """Return whether a configuration is compiled for a case's dtype and math.
+    """Return whether a configuration is compiled for a case's dtype and math, and takes its K.
 
     Args:
         kernel: an entry of torch_addmm_tc.kernels().
@@ -316,7 +319,8 @@ def multiplies(kernel: dict, name: str, case: Case) -> bool:
         case: the case.
     """
     math = "tf32" if case.tf32 else str(case.dtype).removeprefix("torch.")
-    return math in kernel["configs"][int(name.split("/")[1])]["maths"]
+    taken = case.k <= LONGEST_K.get(kernel["name"], case.k)
+    return taken and math in kernel["configs"][int(name.split("/")[1])]["maths"]
 
 
 def sample(cases: list[Case], seed: int | str) -> list[Case]:

@@ -23,45 +23,34 @@ __device__ __forceinline__ void prefetch_bias(const GemmDesc& p, int64_t j0) {
   if (from) asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
 }
 
-// Adds C to a warp's products. c(x, y, e) is C beside acc[x][y][e].
+// Turns a warp's products into elements of D. c(x, y, e) is C beside acc[x][y][e].
 template <int MMAS_M, int MMAS_N, typename F>
-__device__ __forceinline__ void add_c(const EpilogueArgs& epilogue, float (&acc)[MMAS_M][MMAS_N][4], F&& c) {
+__device__ __forceinline__ void finish_products(const EpilogueArgs& epilogue, float (&acc)[MMAS_M][MMAS_N][4], F&& c) {
 #pragma unroll
   for (int x = 0; x < MMAS_M; ++x)
 #pragma unroll
     for (int y = 0; y < MMAS_N; ++y)
 #pragma unroll
       for (int e = 0; e < 4; ++e) acc[x][y][e] = combine(acc[x][y][e], epilogue.alpha, c(x, y, e), epilogue.beta);
-}
-
-// Turns a warp's products into elements of D.
-template <int MMAS_M, int MMAS_N, typename F>
-__device__ __forceinline__ void finish_products(const EpilogueArgs& epilogue, float (&acc)[MMAS_M][MMAS_N][4], F&& c) {
-  add_c(epilogue, acc, c);
   activate<MMAS_M * MMAS_N * 4>(&acc[0][0][0], epilogue.activation);
 }
 
-// The same for a bias in shared memory, from the warp's first column on, or for no C.
+// finish_products for a bias in shared memory, from the warp's first column on, or for no C.
 template <int MMAS_M, int MMAS_N>
-__device__ __forceinline__ void add_c(const GemmDesc& p, float (&acc)[MMAS_M][MMAS_N][4], const float* bias) {
+__device__ __forceinline__ void finish_products(const GemmDesc& p, float (&acc)[MMAS_M][MMAS_N][4], const float* bias) {
   float2 pairs[MMAS_N] = {};
   if (p.c.data)
 #pragma unroll
     for (int y = 0; y < MMAS_N; ++y) pairs[y] = *reinterpret_cast<const float2*>(bias + y * 8 + opaque_lane() % 4 * 2);
-  add_c(p.epilogue, acc, [&](int, int y, int e) { return e % 2 ? pairs[y].y : pairs[y].x; });
-}
-template <int MMAS_M, int MMAS_N>
-__device__ __forceinline__ void finish_products(const GemmDesc& p, float (&acc)[MMAS_M][MMAS_N][4], const float* bias) {
-  add_c(p, acc, bias);
-  activate<MMAS_M * MMAS_N * 4>(&acc[0][0][0], p.epilogue.activation);
+  finish_products(p.epilogue, acc, [&](int, int y, int e) { return e % 2 ? pairs[y].y : pairs[y].x; });
 }
 
 template <int COLS>
 constexpr int kRowPitch = COLS + 8;  // of a staged row: its elements, and room for its shift
 
 // Stages a warp's elements at (i, j) of the block's tile. Elements go one by one, because rows with an odd shift split the
-// pairs of mma.sync. PAIRS: no row has an odd shift.
-template <int COLS, bool PAIRS = false, typename T, int MMAS_M, int MMAS_N>
+// pairs of mma.sync.
+template <int COLS, typename T, int MMAS_M, int MMAS_N>
 __device__ __forceinline__ void stage_rows(const RowShift<true>& shift, const float (&acc)[MMAS_M][MMAS_N][4], T* staged, int i,
                                            int j) {
   const int lane = opaque_lane();
@@ -72,15 +61,24 @@ __device__ __forceinline__ void stage_rows(const RowShift<true>& shift, const fl
       const int row = i + x * 16 + lane / 4 + h * 8;
       T* const to = staged + row * kRowPitch<COLS> + shift(row) + j + lane % 4 * 2;
 #pragma unroll
-      for (int y = 0; y < MMAS_N; ++y) {
-        if constexpr (PAIRS) {
-          *reinterpret_cast<Vec<T, 2>*>(to + y * 8) = {from_float<T>(acc[x][y][h * 2]), from_float<T>(acc[x][y][h * 2 + 1])};
-        } else {
+      for (int y = 0; y < MMAS_N; ++y)
 #pragma unroll
-          for (int e = 0; e < 2; ++e) to[y * 8 + e] = from_float<T>(acc[x][y][h * 2 + e]);
-        }
-      }
+        for (int e = 0; e < 2; ++e) to[y * 8 + e] = from_float<T>(acc[x][y][h * 2 + e]);
     }
+}
+
+// The same for rows without odd shifts, in pairs.
+template <int COLS, typename T, int MMAS_N>
+__device__ __forceinline__ void stage_row_pairs(const RowShift<true>& shift, const float (&acc)[1][MMAS_N][4], T* staged) {
+  const int lane = opaque_lane();
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int row = lane / 4 + h * 8;
+    T* const to = staged + row * kRowPitch<COLS> + shift(row) + lane % 4 * 2;
+#pragma unroll
+    for (int y = 0; y < MMAS_N; ++y)
+      *reinterpret_cast<Vec<T, 2>*>(to + y * 8) = {from_float<T>(acc[0][y][h * 2]), from_float<T>(acc[0][y][h * 2 + 1])};
+  }
 }
 
 // Writes the staged tile to D at (i0, j0), cut off at the matrix's edges. THREADS threads take part, of which this is `thread`.

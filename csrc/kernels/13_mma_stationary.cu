@@ -118,17 +118,16 @@ __global__ __launch_bounds__(kMmaStationary[I].threads) void mma_stationary(cons
           const RowShift<true> shift(p, access, m, n, 0);
           T* const rows = reinterpret_cast<T*>(staged());  // (16, kRowPitch<TILE_N>)
           if (!p.c.data || has_bias(p)) {
-            add_c(p, part, bias + j0);
+            finish_products(p, part, bias + j0);
           } else {
             load_rows<16, TILE_N, 32>(p, shift, rows, m, n, lane);
             __syncwarp();
-            add_c(p.epilogue, part, [&](int, int j, int e) {
+            finish_products(p.epilogue, part, [&](int, int j, int e) {
               const int row = g + e / 2 * 8;
               return to_float(rows[row * kRowPitch<TILE_N> + shift(row) + j * 8 + q * 2 + e % 2]);
             });
           }
-          activate<MMAS_N * 4>(&part[0][0][0], p.epilogue.activation);
-          if (shift.even()) stage_rows<TILE_N, true>(shift, part, rows, 0, 0);
+          if (shift.even()) stage_row_pairs<TILE_N>(shift, part, rows);
           else stage_rows<TILE_N>(shift, part, rows, 0, 0);
           __syncwarp();
           store_rows<16, TILE_N, 32>(p, shift, rows, m, n, lane);
