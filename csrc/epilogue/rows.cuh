@@ -86,7 +86,7 @@ __device__ __forceinline__ void stage_row_pairs(const RowShift<true>& shift, con
 // those after the last.
 template <int ROWS, int COLS, int THREADS, typename T>
 __device__ __forceinline__ void store_rows(const GemmDesc& p, const RowShift<true>& shift, const T* staged, int64_t i0,
-                                           int64_t j0, int thread = threadIdx.x) {
+                                           int64_t j0, unsigned thread = threadIdx.x) {
   static_assert(COLS <= 64);
   const int rows = int(min(int64_t(ROWS), p.m - i0)), cols = int(min(int64_t(COLS), p.n - j0)), lane = thread % 8;
   T* d = static_cast<T*>(p.d.data) + (i0 + thread / 8) * p.d.row + j0;
