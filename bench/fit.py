@@ -3,7 +3,7 @@ and the GPU's facts, which the file holds.
 
     python -m bench.fit FILE [FILE ...] [--worst N]
 
-After a change of a constant in csrc/gemm/cost_model.cpp or of a configuration's rate, build and run the command again. It
+After a change of a constant in csrc/gemm/cost_*.cpp or of a configuration's rate, build and run the command again. It
 prints
 
 - for each configuration, how many times as long as predicted its runs took: the median, and the range of the middle 80 %.

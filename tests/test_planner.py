@@ -261,9 +261,8 @@ def test_shared_memory_size_limits_the_configurations():
     small = tc.Gpu(sm=86, num_sms=28, smem_per_block=64 * 1024)
     candidates = [c for c in plan(Case(256, 256, 256), small).candidates if not c.kernel.startswith("wgmma")]
     reasons = {fits: {c.reason for c in candidates if (c.config["smem_bytes"] <= 64 * 1024) == fits} for fits in (True, False)}
-    too_large = "its tiles do not fit the GPU's shared memory"
-    assert None in reasons[True] and too_large not in reasons[True]
-    assert None not in reasons[False] and too_large in reasons[False]
+    no_code = "this build has no machine code for it"  # of configurations for Hopper alone
+    assert reasons == {True: {None}, False: {"its tiles do not fit the GPU's shared memory", no_code}}
 
 
 def test_wmma_block_has_configurations_for_both_shared_memory_sizes():

@@ -4,13 +4,12 @@
 #include <cmath>
 
 #include "ceil_div.h"
-#include "stationary_shape.h"
+#include "cost_parts.h"
 
 namespace tc {
 namespace {
 
 // Microseconds on an H200 unless a line names another unit. cost_model.h says how they were fitted.
-constexpr double kCopyOfPeak = 4.1e6 / (kH200.dram_gb_per_s * 1e3);  // share of the data sheet's bandwidth that a copy reaches
 constexpr double kReduce = 4.1;        // finish one kernel, start the reduction and read the first kernel's results
 constexpr double kIdleReduce = 0.736;  // of kReduce, hidden if nearly all SMs are idle
 constexpr double kEpilogue = 10.4;     // of a tile of 128x256, if the configuration gives no time
@@ -28,21 +27,17 @@ constexpr int kDriftWaves = 4;               // by hand: 4773x3456x5120, 8 waves
 constexpr double kUnalignedCopies = 1.22;    // of operands that are read in less than 16 bytes
 constexpr double kOddVectors = 1.15;         // the epilogue of a 16-bit D whose rows are not aligned to 16 bytes, in vectors
 constexpr double kOddElements = 3.96;        // the same element by element
-constexpr double kExposed = 0.184;           // share of the shorter of arithmetic and memory, which the longer does not hide
 constexpr double kLatency = 1.8;             // of DRAM under load
-constexpr double kLaunch = 2.5;              // an empty kernel
 constexpr double kSimtStart = 4;             // by hand: simt's smallest problems take 7 to 9 in h100-candidates-20291004.json
-constexpr double kOverlap = 1.07;            // of kLaunch, hidden under the previous kernel by programmatic dependent launch
 
-// Waves of tiles. Nearly all constants of this file, and the configurations' rates and epilogues, were fitted together to drawn
+// Waves of tiles. Nearly all constants of the cost model, and the configurations' rates and epilogues, were fitted together to drawn
 // problems on an H200 and an H100; h200-tried.md, "The cost model by its residuals", says to which. The fit minimises what picks
 // lose over the fastest candidate and how many are slower than 0.97x of torch.addmm, and a little the differences of all times.
 // A constant's value alone therefore says little about the hardware. kStreaming, kSlices, kInThrees and kInFours were not fitted.
-constexpr double kStreaming = 4.5e6;  // bytes per microsecond from DRAM, in a wave that waits for nothing else
-constexpr double kOwnPort = 57e3;     // the same for an SM that has its port for itself
-constexpr double kPort = 77.2e3;      // the same for two neighbouring SMs, which share a port
-constexpr double kL2 = 190e3;         // bytes per microsecond from L2, for each SM
-constexpr double kIdle = 0.452;  // of the launch, hidden if nearly all SMs are idle: the next kernel's blocks start on them
+constexpr double kStreaming = 4.5e6;        // bytes per microsecond from DRAM, in a wave that waits for nothing else
+constexpr double kOwnPort = 57e3;           // the same for an SM that has its port for itself
+constexpr double kPort = 77.2e3;            // the same for two neighbouring SMs, which share a port
+constexpr double kL2 = 190e3;               // bytes per microsecond from L2, for each SM
 constexpr double kPrefetches = 0.432;       // of the launch, hidden by what small grids prefetch (prefetches_k_tiles)
 constexpr double kHotLine = 0.386e-3;       // a request to a line of L2 that other SMs ask for too
 constexpr double kSlices = 96;              // of L2, which serve one request at a time
@@ -84,38 +79,6 @@ constexpr double kSkinnyLatency = 1.59;  // of a K tile's loads
 constexpr double kSkinnyStart = 0.139;
 constexpr double kSkinnyRows = 0.6;  // by hand, of 16 rows: 16x4096x4096 takes 12.2, and 1x4096x4096 10.6
 
-// mma_guarded. A small K tile takes as long as a large one: the code for every alignment and order is long and scattered.
-constexpr double kGuardedKTile = 1.28;      // the least
-constexpr double kGuardedSlices = -0.244;   // power of the groups of warps that share a K tile
-constexpr double kGuardedTile = 0.63;       // the first K tile and the start
-constexpr double kGuardedEpilogue = 0.469;  // of a tile of 64x64
-constexpr double kGuardedLaunch = 1.49;
-constexpr double kGuardedExposed = 0.066;                // kExposed of this kernel
-constexpr double kOddResult = 2.8;                       // the epilogue of a D whose rows are not aligned to 16 bytes
-constexpr double kBy8 = 1.22, kBy4 = 1.43, kBy2 = 1.98;  // copies of operands whose rows are aligned to 8, 4 and 2 bytes
-
-// mma_short.
-constexpr double kShortTile = 0.264;     // the first K tile's loads and the last stores, for each wave
-constexpr double kShortKTile = 0.786;    // the latency of a K tile's loads
-constexpr double kShortEpilogue = 0.26;  // of a tile of 64x64, while only its instructions run
-constexpr double kShortLaunch = 1.05;    // of one wave
-constexpr double kShortAlone = 1.12;     // of one wave that leaves no room for the next kernel's
-constexpr double kShortWaves = 1.4;      // by hand, of all waves if there are more than two: A and B come again and again
-
-// mma_stationary, by hand to the times of 25 problems on an H100.
-constexpr double kStationaryStart = 0.9;   // of the blocks and their panels
-constexpr double kStationaryChunk = 0.11;  // of a tile of 16x64: the epilogue
-constexpr double kStationaryStep = 0.03;   // of 64 bytes of K: the products
-constexpr double kStationaryLoad = 0.025;  // the same of loading a warp's rows of A
-constexpr double kStationaryOdd = 1.2;     // the same of rows that are aligned to 4 or 2 bytes
-constexpr double kStationaryParts = 1.3;   // the same of rows that are loaded in parts
-constexpr double kStationaryFullC = 0.13;  // of reading a tile of a full C
-constexpr double kStationaryFp32 = 0.32;   // of a D in fp32, which leaves by element
-constexpr double kStationaryLatency = 3;   // of as many loads of A as a warp holds
-constexpr double kStationaryWait = 0.4;    // of a warp's chunk, alone on its SM
-constexpr double kStationaryPanel = 0.2;   // of a chunk of B, for 64 bytes of K
-constexpr double kStationaryRowMajor = 2;  // the same of a B that is not contiguous along K
-
 constexpr double large_tiles(const Config& config) { return double(config.tile_m * config.tile_n) / (128 * 256); }
 
 double activation_us(Activation::Kind kind) {
@@ -127,31 +90,6 @@ double activation_us(Activation::Kind kind) {
   __builtin_unreachable();
 }
 
-double bytes_per_us(const DeviceSpec& device) { return kCopyOfPeak * device.gpu.dram_gb_per_s * 1e3; }
-
-double c_bytes(const PlanKey& p) {
-  return !present(p.c) ? 0 : (p.c.row ? double(p.m) : 1.0) * (p.c.col ? double(p.n) : 1.0) * size_of(p.c.dtype);
-}
-
-// A kernel's rate with a math, relative to its rate with 16-bit operands. Tensor cores multiply TF32 half as fast. Fragments of
-// mma.sync must also be rounded to TF32, whereas TMA rounds what it loads for wgmma. mma_skinny, which takes operands in any order,
-// waits for its loads of twice the bytes.
-double relative_rate(Math math, const KernelTraits& kernel) {
-  switch (math) {
-    case Math::f16:
-    case Math::bf16:
-    case Math::f32_simt: return 1;
-    case Math::tf32: return kernel.unit == Unit::wgmma || kernel.access == OperandAccess::aligned ? 0.5 : 0.3;
-  }
-  __builtin_unreachable();
-}
-
-// FLOPs per microsecond of an SM with this configuration.
-double sm_rate(const KernelTraits& kernel, const Config& config, Math math, const DeviceSpec& device) {
-  const double scale = device.gpu.peak_tflops(kernel.unit) / kH200.peak_tflops(kernel.unit);
-  return config.tflops * 1e6 * scale / device.gpu.num_sms * relative_rate(math, kernel);
-}
-
 // The epilogue of a tile of wgmma_tma. Configurations give the time for 16-bit elements with a full C, and the time of other
 // epilogues is proportional to their bytes. If TMA cannot reach C or D, copies through registers come on top.
 double tma_epilogue_us(const Config& config, const PlanKey& p) {
@@ -161,17 +99,6 @@ double tma_epilogue_us(const Config& config, const PlanKey& p) {
                                (c_path_of(p) < CPath::vectors ? 0 : kCViaRegisters);
   const double longer = config.pingpong ? kPingpong : config.threads > 256 ? 1 : kSingle;
   return config.epilogue_us * bytes / 4 + longer * via_registers * config.tile_m * config.tile_n * size_of(p.d.dtype) / 32768;
-}
-
-// All bytes at copy bandwidth. `d_layers` counts the layers of D.
-double dram_us(const PlanKey& p, int d_layers, const DeviceSpec& device) {
-  const double operands = (double(p.m) + double(p.n)) * p.k * size_of(p.a.dtype);
-  return (operands + double(p.m) * p.n * size_of(p.d.dtype) * d_layers + c_bytes(p)) / bytes_per_us(device);
-}
-
-// What a small grid hides of the next kernel's launch.
-double idle_us(int64_t blocks, const DeviceSpec& device) {
-  return kIdle * std::max(0.0, 1 - double(blocks) / device.gpu.num_sms);
 }
 
 double launch_us(const KernelTraits& kernel, const Config& config, const PlanKey& p, const Modes& modes,
@@ -209,11 +136,6 @@ double product_us(const KernelTraits& kernel, const Config& config, Math math, c
   const double ring = config.stages > 1 ? waves * double(k_tiles) / config.stages * kLatency : 0;
   return launched_us(kernel, config, p, modes, device, arithmetic, std::max(ring, dram_us(p, modes.k_slices, device)));
 }
-
-double fourth(double x) { return x * x * (x * x); }
-
-// Of times that overlap: little more than the longest, and more if several are long.
-double norm4(double x, double y, double z = 0) { return std::sqrt(std::sqrt(fourth(x) + fourth(y) + fourth(z))); }
 
 // A wave takes the 4-norm of three times: a tile's on its SM, and those in which L2 and DRAM move what all tiles of the wave read
 // and write.
@@ -284,13 +206,6 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const
   };
   const int64_t count = ceil_div(work, at_once);
   return {count, wave(at_once), wave(work - (count - 1) * at_once)};
-}
-
-// A tile's time on its SM at the configuration's rate.
-double tile_us(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
-               const DeviceSpec& device) {
-  const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
-  return 2.0 * config.tile_m * config.tile_n * k_tiles * config.tile_k / sm_rate(kernel, config, math, device);
 }
 
 }  // namespace
@@ -378,64 +293,6 @@ double estimate_multicast(const KernelTraits& kernel, const Config& config, Math
   return waves.us(product, epilogue * finished + sums + kNextTile) +
          (shares_k ? std::max<int64_t>(0, waves.count - 1) * kClusterWave : 0) + launch_us(kernel, config, p, modes, device) +
          kMulticastStart + (coupled ? kCluster : 0);
-}
-
-// The blocks of an SM hide each other's latency, until the SM is busy.
-double estimate_guarded(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
-                        const DeviceSpec& device) {
-  const auto narrow = [](int bytes) { return bytes == 16 ? 1 : bytes == 8 ? kBy8 : bytes == 4 ? kBy4 : kBy2; };
-  const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
-  const int64_t work = blocks_of(p, config, modes);
-  const double waves = double(ceil_div(work, int64_t(device.gpu.num_sms) * config.blocks_per_sm));
-  const double resident = double(std::min<int64_t>(config.blocks_per_sm, ceil_div(work, device.gpu.num_sms)));
-  const double copies = (narrow(alignment(p.a, p.m, p.k)) * config.tile_m + narrow(alignment(p.b, p.k, p.n)) * config.tile_n) /
-                        (config.tile_m + config.tile_n);
-  const double flops = 2.0 * config.tile_m * config.tile_n * config.tile_k;
-  const double busy = flops / sm_rate(kernel, config, math, device) * resident * copies;
-  const bool by_rows = takes_rows(p) && (!present(p.c) || has_bias(p));
-  const double epilogue = kGuardedEpilogue * config.tile_m * config.tile_n / (64 * 64) * resident *
-                          (by_rows || alignment(p.d, p.m, p.n) == 16 ? 1 : kOddResult);
-  const double slower = std::max(1.0, config.tile_k / 64.0) * std::pow(config.warp_slices, kGuardedSlices) * std::sqrt(copies);
-  const double arithmetic = waves * (k_tiles * std::max(kGuardedKTile * slower, busy) + kGuardedTile + epilogue);
-  const double memory = dram_us(p, modes.k_slices, device);
-  return std::max(arithmetic, memory) + kGuardedExposed * std::min(arithmetic, memory) + kGuardedLaunch - idle_us(work, device);
-}
-
-// Each wave waits for its loads, and the blocks of an SM share its instruction slots. One wave uses PDL.
-double estimate_short(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
-                      const DeviceSpec& device) {
-  const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
-  const int64_t work = blocks_of(p, config, modes);
-  const int64_t waves = ceil_div(work, int64_t(device.gpu.num_sms) * config.blocks_per_sm);
-  const bool crowded = 2 * work > int64_t(device.gpu.num_sms) * config.blocks_per_sm;
-  const double waiting = waves * (kShortTile + k_tiles * kShortKTile);
-  const double epilogue = kShortEpilogue * config.tile_m * config.tile_n / (64 * 64);
-  const double issue = ceil_div(work, device.gpu.num_sms) * (tile_us(kernel, config, math, p, modes, device) + epilogue);
-  const double arithmetic = (waiting + issue) * (waves > 2 ? kShortWaves : 1), memory = dram_us(p, modes.k_slices, device);
-  const double launch = waves > 1 ? kLaunch : kShortLaunch + (crowded ? kShortAlone : 0);
-  return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + launch - idle_us(work, device);
-}
-
-// An SM takes as long as its warps' chunks of D, whose epilogues and loads share its ports, or as one warp's latencies.
-double estimate_stationary(const KernelTraits&, const Config& config, Math math, const PlanKey& p, const Modes&,
-                           const DeviceSpec& device) {
-  const StationaryShape shape(p, config, device.gpu.num_sms);
-  const double depth = double(shape.depth), steps = config.tile_k * 2.0 / StationaryShape::kStep;
-  const double rows = double(ceil_div(p.m, config.tile_m)), chunks = double(shape.chunks),
-               rounds = double(ceil_div(int64_t(rows), shape.walkers * (config.threads / 32)));
-  const bool full_c = present(p.c) && p.c.row && p.c.col;
-  // Where a warp does not hold all of K at once, it loads its rows in parts, and anew for each chunk.
-  const bool whole = depth <= steps;
-  const double load =
-      kStationaryLoad * depth * (alignment(p.a, p.m, p.k) < 8 ? kStationaryOdd : 1) * (whole ? 1 : kStationaryParts * chunks);
-  const double chunk =
-      kStationaryChunk + kStationaryStep * depth + (full_c ? kStationaryFullC : 0) + (is_f32(p.d.dtype) ? kStationaryFp32 : 0);
-  const double busy = std::ceil(rows / double(shape.walkers)) * (load + chunk * chunks);
-  const double loads = whole ? 1 : std::ceil(depth / steps) * chunks;
-  const double waiting = rounds * (loads * kStationaryLatency + chunks * (kStationaryWait + kStationaryStep * depth));
-  const bool along_k = order_of(p.b) == Order::col_major;
-  const double panel = kStationaryPanel * depth * chunks * (along_k ? 1 : kStationaryRowMajor);
-  return norm4(busy, waiting, dram_us(p, 1, device)) + panel + kStationaryStart + kLaunch - kOverlap;
 }
 
 double repack_us(const MatrixKey& x, int64_t outer, int64_t k, const DeviceSpec& device) {

@@ -13,7 +13,7 @@ constexpr Config mma_guarded_config(ArchSet archs, int tile_m, int tile_n, int t
   return {tile_m, tile_n, tile_k, stages, threads, smem_kb * 1024, blocks_per_sm, tflops, 0, warp_slices, 0, false, archs};
 }
 
-// The rates are those of an SM full of blocks. A single block waits for latency (cost_model.cpp).
+// The rates are those of an SM full of blocks. A single block waits for latency (cost_short_k.cpp).
 inline constexpr Config kMmaGuarded[] = {
     // One wave of small tiles waits for latency alone. These two have 384 elements of K or more under way, and use PDL on Hopper.
     // Their 16 warps hide the latency of each other's instructions: four warps took 0.9 us to copy and multiply 64 of K.

@@ -8,6 +8,9 @@
 // Rows may begin anywhere, because a lane loads 16 bytes of a row in words as wide as the alignment allows (tile/words.cuh).
 // Elements of D leave as in mma_guarded, a chunk of 16 rows at a time.
 //
+// Measured gain (H100, one run, weight-major with a bias): 20000x300x100 takes 17.9 us, and 28.7 in wgmma_tma with two repacks, the
+// fastest other kernel; 10^6x300x100 557 and 751; 200704x64x147 45.7 and 81.0 in mma_short.
+//
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o x.cubin csrc/kernels/13_mma_stationary.cu
 // Run:   python -m bench.sweep --kernel mma_stationary
 #include "13_mma_stationary.h"

@@ -7,7 +7,7 @@
 namespace tc {
 namespace {
 
-constexpr double kCopyOfPeak = 0.854;  // what a copy reaches of an H200's data sheet (gemm/cost_model.cpp)
+constexpr double kCopyOfPeak = 0.854;  // what a copy reaches of an H200's data sheet (gemm/cost_parts.cpp)
 
 int attribute(cudaDeviceAttr name, int device) {
   int value = 0;

@@ -1,0 +1,56 @@
+#include "cost_parts.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ceil_div.h"
+
+namespace tc {
+namespace {
+
+constexpr double kCopyOfPeak = 4.1e6 / (kH200.dram_gb_per_s * 1e3);  // share of the data sheet's bandwidth that a copy reaches
+constexpr double kIdle = 0.452;  // of the launch, hidden if nearly all SMs are idle: the next kernel's blocks start on them
+
+double fourth(double x) { return x * x * (x * x); }
+
+}  // namespace
+
+double relative_rate(Math math, const KernelTraits& kernel) {
+  switch (math) {
+    case Math::f16:
+    case Math::bf16:
+    case Math::f32_simt: return 1;
+    case Math::tf32: return kernel.unit == Unit::wgmma || kernel.access == OperandAccess::aligned ? 0.5 : 0.3;
+  }
+  __builtin_unreachable();
+}
+
+double bytes_per_us(const DeviceSpec& device) { return kCopyOfPeak * device.gpu.dram_gb_per_s * 1e3; }
+
+double c_bytes(const PlanKey& p) {
+  return !present(p.c) ? 0 : (p.c.row ? double(p.m) : 1.0) * (p.c.col ? double(p.n) : 1.0) * size_of(p.c.dtype);
+}
+
+double sm_rate(const KernelTraits& kernel, const Config& config, Math math, const DeviceSpec& device) {
+  const double scale = device.gpu.peak_tflops(kernel.unit) / kH200.peak_tflops(kernel.unit);
+  return config.tflops * 1e6 * scale / device.gpu.num_sms * relative_rate(math, kernel);
+}
+
+double tile_us(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
+               const DeviceSpec& device) {
+  const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
+  return 2.0 * config.tile_m * config.tile_n * k_tiles * config.tile_k / sm_rate(kernel, config, math, device);
+}
+
+double dram_us(const PlanKey& p, int d_layers, const DeviceSpec& device) {
+  const double operands = (double(p.m) + double(p.n)) * p.k * size_of(p.a.dtype);
+  return (operands + double(p.m) * p.n * size_of(p.d.dtype) * d_layers + c_bytes(p)) / bytes_per_us(device);
+}
+
+double idle_us(int64_t blocks, const DeviceSpec& device) {
+  return kIdle * std::max(0.0, 1 - double(blocks) / device.gpu.num_sms);
+}
+
+double norm4(double x, double y, double z) { return std::sqrt(std::sqrt(fourth(x) + fourth(y) + fourth(z))); }
+
+}  // namespace tc

@@ -1,0 +1,37 @@
+// What the predictions of several kernels have in common. Microseconds and bytes, as in cost_model.h.
+#pragma once
+
+#include "kernel.h"
+
+namespace tc {
+
+inline constexpr double kExposed = 0.184;  // share of the shorter of arithmetic and memory, which the longer does not hide
+inline constexpr double kLaunch = 2.5;     // an empty kernel
+inline constexpr double kOverlap = 1.07;   // of kLaunch, hidden under the previous kernel by programmatic dependent launch
+
+// The bandwidth of a copy, in bytes per microsecond, and the bytes of C.
+double bytes_per_us(const DeviceSpec& device);
+double c_bytes(const PlanKey& p);
+
+// A kernel's rate with a math, relative to its rate with 16-bit operands. Tensor cores multiply TF32 half as fast. Fragments of
+// mma.sync must also be rounded to TF32, whereas TMA rounds what it loads for wgmma. mma_skinny, which takes operands in any order,
+// waits for its loads of twice the bytes.
+double relative_rate(Math math, const KernelTraits& kernel);
+
+// FLOPs per microsecond of an SM with this configuration.
+double sm_rate(const KernelTraits& kernel, const Config& config, Math math, const DeviceSpec& device);
+
+// A tile's time on its SM at the configuration's rate.
+double tile_us(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
+               const DeviceSpec& device);
+
+// All bytes at copy bandwidth. `d_layers` counts the layers of D.
+double dram_us(const PlanKey& p, int d_layers, const DeviceSpec& device);
+
+// What a small grid hides of the next kernel's launch.
+double idle_us(int64_t blocks, const DeviceSpec& device);
+
+// Of times that overlap: little more than the longest, and more if several are long.
+double norm4(double x, double y, double z = 0);
+
+}  // namespace tc

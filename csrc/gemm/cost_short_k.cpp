@@ -1,0 +1,105 @@
+// The predictions of kernels for small problems, a short K and rows that begin anywhere: mma_guarded, mma_short, mma_stationary.
+#include <algorithm>
+#include <cmath>
+
+#include "ceil_div.h"
+#include "cost_model.h"
+#include "cost_parts.h"
+#include "stationary_shape.h"
+
+namespace tc {
+namespace {
+
+// mma_guarded. A small K tile takes as long as a large one: the code for every alignment and order is long and scattered.
+constexpr double kGuardedKTile = 1.28;      // the least
+constexpr double kGuardedSlices = -0.244;   // power of the groups of warps that share a K tile
+constexpr double kGuardedTile = 0.63;       // the first K tile and the start
+constexpr double kGuardedEpilogue = 0.469;  // of a tile of 64x64
+constexpr double kGuardedLaunch = 1.49;
+constexpr double kGuardedExposed = 0.066;                // kExposed of this kernel
+constexpr double kOddResult = 2.8;                       // the epilogue of a D whose rows are not aligned to 16 bytes
+constexpr double kBy8 = 1.22, kBy4 = 1.43, kBy2 = 1.98;  // copies of operands whose rows are aligned to 8, 4 and 2 bytes
+
+// mma_short.
+constexpr double kShortTile = 0.264;     // the first K tile's loads and the last stores, for each wave
+constexpr double kShortKTile = 0.786;    // the latency of a K tile's loads
+constexpr double kShortEpilogue = 0.26;  // of a tile of 64x64, while only its instructions run
+constexpr double kShortLaunch = 1.05;    // of one wave
+constexpr double kShortAlone = 1.12;     // of one wave that leaves no room for the next kernel's
+constexpr double kShortWaves = 1.4;      // by hand, of all waves if there are more than two: A and B come again and again
+
+// mma_stationary, by hand to the times of 25 problems on an H100.
+constexpr double kStationaryStart = 0.9;   // of the blocks and their panels
+constexpr double kStationaryChunk = 0.11;  // of a tile of 16x64: the epilogue
+constexpr double kStationaryStep = 0.03;   // of 64 bytes of K: the products
+constexpr double kStationaryLoad = 0.025;  // the same of loading a warp's rows of A
+constexpr double kStationaryOdd = 1.2;     // the same of rows that are aligned to 4 or 2 bytes
+constexpr double kStationaryParts = 1.3;   // the same of rows that are loaded in parts
+constexpr double kStationaryFullC = 0.13;  // of reading a tile of a full C
+constexpr double kStationaryFp32 = 0.32;   // of a D in fp32, which leaves by element
+constexpr double kStationaryLatency = 3;   // of as many loads of A as a warp holds
+constexpr double kStationaryWait = 0.4;    // of a warp's chunk, alone on its SM
+constexpr double kStationaryPanel = 0.2;   // of a chunk of B, for 64 bytes of K
+constexpr double kStationaryRowMajor = 2;  // the same of a B that is not contiguous along K
+
+}  // namespace
+
+// The blocks of an SM hide each other's latency, until the SM is busy.
+double estimate_guarded(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
+                        const DeviceSpec& device) {
+  const auto narrow = [](int bytes) { return bytes == 16 ? 1 : bytes == 8 ? kBy8 : bytes == 4 ? kBy4 : kBy2; };
+  const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
+  const int64_t work = blocks_of(p, config, modes);
+  const double waves = double(ceil_div(work, int64_t(device.gpu.num_sms) * config.blocks_per_sm));
+  const double resident = double(std::min<int64_t>(config.blocks_per_sm, ceil_div(work, device.gpu.num_sms)));
+  const double copies = (narrow(alignment(p.a, p.m, p.k)) * config.tile_m + narrow(alignment(p.b, p.k, p.n)) * config.tile_n) /
+                        (config.tile_m + config.tile_n);
+  const double flops = 2.0 * config.tile_m * config.tile_n * config.tile_k;
+  const double busy = flops / sm_rate(kernel, config, math, device) * resident * copies;
+  const bool by_rows = takes_rows(p) && (!present(p.c) || has_bias(p));
+  const double epilogue = kGuardedEpilogue * config.tile_m * config.tile_n / (64 * 64) * resident *
+                          (by_rows || alignment(p.d, p.m, p.n) == 16 ? 1 : kOddResult);
+  const double slower = std::max(1.0, config.tile_k / 64.0) * std::pow(config.warp_slices, kGuardedSlices) * std::sqrt(copies);
+  const double arithmetic = waves * (k_tiles * std::max(kGuardedKTile * slower, busy) + kGuardedTile + epilogue);
+  const double memory = dram_us(p, modes.k_slices, device);
+  return std::max(arithmetic, memory) + kGuardedExposed * std::min(arithmetic, memory) + kGuardedLaunch - idle_us(work, device);
+}
+
+// Each wave waits for its loads, and the blocks of an SM share its instruction slots. One wave uses PDL.
+double estimate_short(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
+                      const DeviceSpec& device) {
+  const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
+  const int64_t work = blocks_of(p, config, modes);
+  const int64_t waves = ceil_div(work, int64_t(device.gpu.num_sms) * config.blocks_per_sm);
+  const bool crowded = 2 * work > int64_t(device.gpu.num_sms) * config.blocks_per_sm;
+  const double waiting = waves * (kShortTile + k_tiles * kShortKTile);
+  const double epilogue = kShortEpilogue * config.tile_m * config.tile_n / (64 * 64);
+  const double issue = ceil_div(work, device.gpu.num_sms) * (tile_us(kernel, config, math, p, modes, device) + epilogue);
+  const double arithmetic = (waiting + issue) * (waves > 2 ? kShortWaves : 1), memory = dram_us(p, modes.k_slices, device);
+  const double launch = waves > 1 ? kLaunch : kShortLaunch + (crowded ? kShortAlone : 0);
+  return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + launch - idle_us(work, device);
+}
+
+// An SM takes as long as its warps' chunks of D, whose epilogues and loads share its ports, or as one warp's latencies.
+double estimate_stationary(const KernelTraits&, const Config& config, Math, const PlanKey& p, const Modes&,
+                           const DeviceSpec& device) {
+  const StationaryShape shape(p, config, device.gpu.num_sms);
+  const double depth = double(shape.depth), steps = config.tile_k * 2.0 / StationaryShape::kStep;
+  const double rows = double(ceil_div(p.m, config.tile_m)), chunks = double(shape.chunks);
+  const double rounds = double(shape.rounds(p.m, config, shape.walkers));
+  const bool full_c = present(p.c) && p.c.row && p.c.col;
+  // Where a warp does not hold all of K at once, it loads its rows in parts, and anew for each chunk.
+  const bool whole = depth <= steps;
+  const double load =
+      kStationaryLoad * depth * (alignment(p.a, p.m, p.k) < 8 ? kStationaryOdd : 1) * (whole ? 1 : kStationaryParts * chunks);
+  const double chunk =
+      kStationaryChunk + kStationaryStep * depth + (full_c ? kStationaryFullC : 0) + (is_f32(p.d.dtype) ? kStationaryFp32 : 0);
+  const double busy = std::ceil(rows / double(shape.walkers)) * (load + chunk * chunks);
+  const double loads = whole ? 1 : std::ceil(depth / steps) * chunks;
+  const double waiting = rounds * (loads * kStationaryLatency + chunks * (kStationaryWait + kStationaryStep * depth));
+  const bool along_k = order_of(p.b) == Order::col_major;
+  const double panel = kStationaryPanel * depth * chunks * (along_k ? 1 : kStationaryRowMajor);
+  return norm4(busy, waiting, dram_us(p, 1, device)) + panel + kStationaryStart + kLaunch - kOverlap;
+}
+
+}  // namespace tc
