@@ -61,12 +61,12 @@ int64_t repacked_bytes(const X& x, int64_t outer, int64_t k, bool along_k = fals
   return (order_of(r) == Order::row_major ? outer * r.row : k * r.col) * size_of(r.dtype);
 }
 
-// Whether contiguous rows (or columns) of x begin inside lines of 128 bytes. The first is taken to begin with a line, because a
-// key holds no more of the address than its last four bits.
+// Whether contiguous rows (or columns) of x begin inside units of `bytes`, such as L2's lines of 128 bytes and sectors of 32. The
+// first is taken to begin with a unit, because a key holds no more of the address than its last four bits.
 template <typename X>
-bool straddles_lines(const X& x, int64_t rows, int64_t cols) {
+bool straddles(int bytes, const X& x, int64_t rows, int64_t cols) {
   const bool row_major = order_of(x) == Order::row_major;
-  return (row_major ? rows : cols) > 1 && (row_major ? x.row : x.col) * size_of(x.dtype) % 128 != 0;
+  return (row_major ? rows : cols) > 1 && (row_major ? x.row : x.col) * size_of(x.dtype) % bytes != 0;
 }
 
 // Whether TMA can read x in place: contiguous rows that start at 16-byte boundaries.

@@ -15,6 +15,8 @@ constexpr double kIdleReduce = 0.736;  // of kReduce, hidden if nearly all SMs a
 constexpr double kEpilogue = 10.4;     // of a tile of 128x256, if the configuration gives no time
 constexpr double kDViaRegisters = 0.816, kCViaRegisters = 1.16;  // 32 KB of a tile, copied by two warpgroups
 constexpr double kRowEnds = 142;                                 // columns that cost as much as the ends of a row of D
+constexpr double kF32ViaRegisters = 1.4;                         // of both, for fp32
+constexpr double kF32Box = 0.6;                                  // a box of C and of D in fp32, of cooperative warpgroups
 // Factors of one warpgroup and of pingpong, over two cooperative warpgroups.
 constexpr double kSingle = 2.58, kPingpong = 1.44;
 constexpr double kRelu = 0.4, kGated = 2.8;  // the activation of a tile of 128x256
@@ -48,7 +50,9 @@ constexpr double kPairLoadsB = 1.42;        // the same in clusters of two that 
 constexpr double kUnmerged = 1.67;          // the same of single blocks that share K, of which L2 merges fewer
 constexpr double kStores = 0.327;           // of L2: stores, over loads
 constexpr double kStraddlingStores = 1.27;  // the same if rows of D begin within lines
-constexpr double kStraddling = 2.66;        // of L2: a row of 128 bytes that begins within a line, over one that begins with it
+constexpr double kStraddlingLines = 1.9;    // of L2: a row of 128 bytes that begins within a line, over one that begins with it
+constexpr double kStraddlingSectors = 3.6;  // the same of a row that begins within a sector of 32 bytes
+constexpr double kSharedStraddling = 0.75;  // of what that adds, in clusters
 constexpr double kTmaStart = 0.564;         // wgmma_tma's barriers and tensor maps
 constexpr double kTmaTile = 1.08;           // of a tile of wgmma_tma, whatever its size, from the second on
 constexpr double kClusterStart = 0.59;      // kTmaStart of wgmma_cluster
@@ -91,14 +95,20 @@ double activation_us(Activation::Kind kind) {
 }
 
 // The epilogue of a tile of wgmma_tma. Configurations give the time for 16-bit elements with a full C, and the time of other
-// epilogues is proportional to their bytes. If TMA cannot reach C or D, copies through registers come on top.
+// epilogues is proportional to their bytes. In fp32, a warpgroup waits for boxes that it has filled before. If TMA cannot reach C
+// or D, copies through registers come on top.
 double tma_epilogue_us(const Config& config, const PlanKey& p) {
   const bool full_c = present(p.c) && p.c.row && p.c.col;
   const double bytes = size_of(p.d.dtype) + (full_c ? size_of(p.c.dtype) : 0);
   const double via_registers = (d_path_of(p) == DPath::tma ? 0 : kDViaRegisters * (1 + kRowEnds / config.tile_n)) +
                                (c_path_of(p) < CPath::vectors ? 0 : kCViaRegisters);
-  const double longer = config.pingpong ? kPingpong : config.threads > 256 ? 1 : kSingle;
-  return config.epilogue_us * bytes / 4 + longer * via_registers * config.tile_m * config.tile_n * size_of(p.d.dtype) / 32768;
+  const bool f32 = is_f32(p.d.dtype);
+  const double longer = (config.pingpong ? kPingpong : config.threads > 256 ? 1 : kSingle) * (f32 ? kF32ViaRegisters : 1);
+  const int groups = config.threads / 128 - 1;
+  const double boxes = double(config.tile_m / 64) / groups * ceil_div(config.tile_n * size_of(p.d.dtype), 128);
+  const double of_boxes = f32 && !config.pingpong ? kF32Box * boxes * bytes / 8 : 0;
+  return std::max(config.epilogue_us * bytes / 4, of_boxes) +
+         longer * via_registers * config.tile_m * config.tile_n * size_of(p.d.dtype) / 32768;
 }
 
 double launch_us(const KernelTraits& kernel, const Config& config, const PlanKey& p, const Modes& modes,
@@ -167,10 +177,14 @@ double hot_lines_us(const MatrixKey& x, int64_t k, int64_t rows, int64_t readers
   return kHotLine * double(readers) * requests / std::min(kSlices, lines);
 }
 
+// What rows of 128 bytes take of L2 beyond one, where rows of x begin within lines or sectors.
+double straddling(const MatrixKey& x, int64_t rows, int64_t cols) {
+  return straddles(32, x, rows, cols) ? kStraddlingSectors - 1 : straddles(128, x, rows, cols) ? kStraddlingLines - 1 : 0;
+}
+
 // Blocks that share by multicast read once. Weights in 72 tiles stream from DRAM at 39 KB/us for each SM, because some SMs share
-// their port; 64 tiles have a port each and stream at 59. `straddling` is kStraddling, or 1 for kernels that read vectors.
-Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const DeviceSpec& device,
-               double straddling = kStraddling) {
+// their port; 64 tiles have a port each and stream at 59. `boxes`: whether TMA loads rows of 128 bytes, or a warp vectors.
+Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const DeviceSpec& device, bool boxes = true) {
   const Cluster& cluster = modes.cluster;
   const int64_t work = ceil_div(p.m, config.tile_m * cluster.m) * ceil_div(p.n, modes.columns * cluster.n) * modes.layers();
   const int64_t at_once = clusters_at_once(config, cluster, device);
@@ -180,15 +194,18 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const
   const int64_t columns = b_along_k ? modes.columns : ceil_div(modes.columns, 64) * 64;
   const double a_rows = double(std::min<int64_t>(config.tile_m, p.m)) * cluster.m;
   const double b_rows = double(std::min<int64_t>(columns, p.n)) * cluster.n;
-  const bool a_straddles = straddles_lines(p.a, p.m, p.k);
-  const bool b_straddles = straddles_lines(p.b, p.k, p.n) || (modes.columns % 64 != 0 && !b_along_k);
-  const double again = (straddling - 1) * (a_rows * a_straddles + b_rows * b_straddles);
   const int sharers = cluster.m * cluster.n;
+  const bool parts_of_lines = modes.columns % 64 != 0 && !b_along_k;
+  const double again =
+      !boxes ? 0
+             : (a_rows * straddling(p.a, p.m, p.k) +
+                b_rows * std::max(straddling(p.b, p.k, p.n), parts_of_lines ? kStraddlingLines - 1 : 0)) *
+                   (sharers > 1 ? kSharedStraddling : 1);
   const double pair = cluster.m > 1 ? kPairLoadsB : kPairLoads;
   const double merged = sharers > 2 ? kSharedLoads : sharers == 2 ? pair : cluster.k > 1 ? kUnmerged : 1;
   const double stores =
       double(std::min<int64_t>(config.tile_m, p.m)) * cluster.m * std::min<int64_t>(int64_t(modes.columns) * cluster.n, p.n) *
-      size_of(p.d.dtype) * (straddles_lines(p.d, p.m, p.n) ? kStraddlingStores : kStores);
+      size_of(p.d.dtype) * (straddles(128, p.d, p.m, p.n) ? kStraddlingStores : kStores);
   const double loads = ((a_rows + b_rows) * merged + again) * p.k / modes.layers() * size_of(p.a.dtype);
   const double l2 = (loads + stores) / (kL2 * device.gpu.num_sms);
   const int64_t tiles_m = ceil_div(p.m, config.tile_m * cluster.m), tiles_n = ceil_div(p.n, modes.columns * cluster.n);
@@ -252,7 +269,7 @@ double estimate_skinny(const KernelTraits& kernel, const Config& config, Math ma
   const double product = k_tiles * norm4(products * resident * copies, kSkinnyLatency / config.stages);
   const bool odd = alignment(p.d, p.m, p.n) != 16 && !is_f32(p.d.dtype);
   const double epilogue = config.epilogue_us * (odd ? kOddVectors : 1) + activation_us(p.activation) * large_tiles(config);
-  return waves_of(config, p, modes, device, 1).us(product, epilogue) + launch_us(kernel, config, p, modes, device) +
+  return waves_of(config, p, modes, device, false).us(product, epilogue) + launch_us(kernel, config, p, modes, device) +
          kSkinnyStart + kSkinnyRows * (rows - 0.5);
 }
 

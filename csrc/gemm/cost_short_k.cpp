@@ -24,6 +24,7 @@ constexpr double kBy8 = 1.22, kBy4 = 1.43, kBy2 = 1.98;  // copies of operands w
 constexpr double kShortTile = 0.264;     // the first K tile's loads and the last stores, for each wave
 constexpr double kShortKTile = 0.786;    // the latency of a K tile's loads
 constexpr double kShortEpilogue = 0.26;  // of a tile of 64x64, while only its instructions run
+constexpr double kShortF32 = 1.5;        // by hand, what a C and a D in fp32 add to it
 constexpr double kShortLaunch = 1.05;    // of one wave
 constexpr double kShortAlone = 1.12;     // of one wave that leaves no room for the next kernel's
 constexpr double kShortWaves = 1.4;      // by hand, of all waves if there are more than two: A and B come again and again
@@ -73,7 +74,9 @@ double estimate_short(const KernelTraits& kernel, const Config& config, Math mat
   const int64_t waves = ceil_div(work, int64_t(device.gpu.num_sms) * config.blocks_per_sm);
   const bool crowded = 2 * work > int64_t(device.gpu.num_sms) * config.blocks_per_sm;
   const double waiting = waves * (kShortTile + k_tiles * kShortKTile);
-  const double epilogue = kShortEpilogue * config.tile_m * config.tile_n / (64 * 64);
+  const double full_c = present(p.c) && p.c.row && p.c.col ? 1 : 0.5;
+  const double of_tile = kShortEpilogue + (is_f32(p.d.dtype) ? kShortF32 * full_c : 0);
+  const double epilogue = of_tile * config.tile_m * config.tile_n / (64 * 64);
   const double issue = ceil_div(work, device.gpu.num_sms) * (tile_us(kernel, config, math, p, modes, device) + epilogue);
   const double arithmetic = (waiting + issue) * (waves > 2 ? kShortWaves : 1), memory = dram_us(p, modes.k_slices, device);
   const double launch = waves > 1 ? kLaunch : kShortLaunch + (crowded ? kShortAlone : 0);
