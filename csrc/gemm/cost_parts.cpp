@@ -27,6 +27,8 @@ double relative_rate(Math math, const KernelTraits& kernel) {
 
 double bytes_per_us(const DeviceSpec& device) { return kCopyOfPeak * device.gpu.dram_gb_per_s * 1e3; }
 
+bool has_full_c(const PlanKey& p) { return present(p.c) && p.c.row && p.c.col; }
+
 double c_bytes(const PlanKey& p) {
   return !present(p.c) ? 0 : (p.c.row ? double(p.m) : 1.0) * (p.c.col ? double(p.n) : 1.0) * size_of(p.c.dtype);
 }

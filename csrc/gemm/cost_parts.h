@@ -9,8 +9,11 @@ inline constexpr double kExposed = 0.184;  // share of the shorter of arithmetic
 inline constexpr double kLaunch = 2.5;     // an empty kernel
 inline constexpr double kOverlap = 1.07;   // of kLaunch, hidden under the previous kernel by programmatic dependent launch
 
-// The bandwidth of a copy, in bytes per microsecond, and the bytes of C.
+// The bandwidth of a copy, in bytes per microsecond.
 double bytes_per_us(const DeviceSpec& device);
+
+// Whether every element of D has an element of C of its own, and the bytes of C.
+bool has_full_c(const PlanKey& p);
 double c_bytes(const PlanKey& p);
 
 // A kernel's rate with a math, relative to its rate with 16-bit operands. Tensor cores multiply TF32 half as fast. Fragments of

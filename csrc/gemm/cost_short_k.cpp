@@ -37,7 +37,7 @@ constexpr double kStationaryLoad = 0.025;  // the same of loading a warp's rows 
 constexpr double kStationaryOdd = 1.2;     // the same of rows that are aligned to 4 or 2 bytes
 constexpr double kStationaryParts = 1.3;   // the same of rows that are loaded in parts
 constexpr double kStationaryFullC = 0.13;  // of reading a tile of a full C
-constexpr double kStationaryFp32 = 0.32;   // of a D in fp32, which leaves by element
+constexpr double kStationaryF32 = 0.32;    // of a D in fp32, which leaves by element
 constexpr double kStationaryLatency = 3;   // of as many loads of A as a warp holds
 constexpr double kStationaryWait = 0.4;    // of a warp's chunk, alone on its SM
 constexpr double kStationaryPanel = 0.2;   // of a chunk of B, for 64 bytes of K
@@ -74,8 +74,7 @@ double estimate_short(const KernelTraits& kernel, const Config& config, Math mat
   const int64_t waves = ceil_div(work, int64_t(device.gpu.num_sms) * config.blocks_per_sm);
   const bool crowded = 2 * work > int64_t(device.gpu.num_sms) * config.blocks_per_sm;
   const double waiting = waves * (kShortTile + k_tiles * kShortKTile);
-  const double full_c = present(p.c) && p.c.row && p.c.col ? 1 : 0.5;
-  const double of_tile = kShortEpilogue + (is_f32(p.d.dtype) ? kShortF32 * full_c : 0);
+  const double of_tile = kShortEpilogue + (is_f32(p.d.dtype) ? kShortF32 * (has_full_c(p) ? 1 : 0.5) : 0);
   const double epilogue = of_tile * config.tile_m * config.tile_n / (64 * 64);
   const double issue = ceil_div(work, device.gpu.num_sms) * (tile_us(kernel, config, math, p, modes, device) + epilogue);
   const double arithmetic = (waiting + issue) * (waves > 2 ? kShortWaves : 1), memory = dram_us(p, modes.k_slices, device);
@@ -90,13 +89,12 @@ double estimate_stationary(const KernelTraits&, const Config& config, Math, cons
   const double depth = double(shape.depth), steps = config.tile_k * 2.0 / StationaryShape::kStep;
   const double rows = double(ceil_div(p.m, config.tile_m)), chunks = double(shape.chunks);
   const double rounds = double(shape.rounds(p.m, config, shape.walkers));
-  const bool full_c = present(p.c) && p.c.row && p.c.col;
   // Where a warp does not hold all of K at once, it loads its rows in parts, and anew for each chunk.
   const bool whole = depth <= steps;
   const double load =
       kStationaryLoad * depth * (alignment(p.a, p.m, p.k) < 8 ? kStationaryOdd : 1) * (whole ? 1 : kStationaryParts * chunks);
-  const double chunk =
-      kStationaryChunk + kStationaryStep * depth + (full_c ? kStationaryFullC : 0) + (is_f32(p.d.dtype) ? kStationaryFp32 : 0);
+  const double chunk = kStationaryChunk + kStationaryStep * depth + (has_full_c(p) ? kStationaryFullC : 0) +
+                       (is_f32(p.d.dtype) ? kStationaryF32 : 0);
   const double busy = std::ceil(rows / double(shape.walkers)) * (load + chunk * chunks);
   const double loads = whole ? 1 : std::ceil(depth / steps) * chunks;
   const double waiting = rounds * (loads * kStationaryLatency + chunks * (kStationaryWait + kStationaryStep * depth));
