@@ -43,6 +43,7 @@ CONFIGURATIONS = {
     "10_mma_guarded": [HOPPER, *5 * [BOTH]],
     "12_mma_short": 3 * [BOTH],
     "13_mma_stationary": [HOPPER],
+    "14_wgmma_shifted": 2 * [HOPPER],
     "05_wmma_kstage": [AMPERE, BOTH],
     "03_wmma_block": [AMPERE, BOTH],
     "04_wmma_double_buffer": [BOTH],

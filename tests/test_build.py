@@ -66,6 +66,7 @@ else:
         "09_wgmma_cluster": ["HGMMA", "UTMALDG", r"UCGABAR_\w+", r"LD\.E\.128"],
         "10_mma_guarded": ["LDGSTS", r"LDG[\w.]*\.128", "LDSM", r"HMMA\.16816\.F32"],
         "13_mma_stationary": [r"LDG[\w.]*\.128", r"LDS\.128", r"HMMA\.16816\.F32", r"STG[\w.]*\.128"],
+        "14_wgmma_shifted": ["HGMMA", "UTMALDG", r"LDG[\w.]*\.128", r"STS[\w.]*\.128", "UTMASTG"],
         "12_mma_short": [r"LDG[\w.]*\.128", "LDSM", r"HMMA\.16816\.F32", r"STG[\w.]*\.128"],
     }
 

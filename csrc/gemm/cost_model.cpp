@@ -78,6 +78,8 @@ constexpr double kSumsRate = 11.7e3;          // bytes per microsecond that a bl
 constexpr double kInThrees = 0.887;           // share of the SMs that clusters of three occupy: 39 clusters on an H200
 constexpr double kInFours = 0.91;             // the same of clusters of four, 30, and of eight, 15
 
+constexpr double kShiftedKTile = 0.85;  // of wgmma_shifted: its producers' loads, shifts and stores of B, by hand
+
 // mma_skinny.
 constexpr double kSkinnyBy4 = 1.54;      // loads of operands whose rows are aligned to 4 bytes or less
 constexpr double kSkinnyLatency = 1.59;  // of a K tile's loads
@@ -104,8 +106,8 @@ double tma_epilogue_us(const Config& config, const PlanKey& p) {
                                (c_path_of(p) < CPath::vectors ? 0 : kCViaRegisters);
   const bool f32 = is_f32(p.d.dtype);
   const double longer = (config.pingpong ? kPingpong : config.threads > 256 ? 1 : kSingle) * (f32 ? kF32ViaRegisters : 1);
-  const int groups = config.threads / 128 - 1;
-  const double boxes = double(config.tile_m / 64) / groups * ceil_div(config.tile_n * size_of(p.d.dtype), 128);
+  const int64_t rows = ceil_div(config.tile_m / 64, config.threads / 128 - 1);  // of boxes, in a consumer warpgroup's tile
+  const double boxes = double(rows * ceil_div(config.tile_n * size_of(p.d.dtype), 128));
   const double of_boxes = f32 && !config.pingpong ? kF32Box * boxes * bytes / 8 : 0;
   return std::max(config.epilogue_us * bytes / 4, of_boxes) +
          longer * via_registers * config.tile_m * config.tile_n * size_of(p.d.dtype) / 32768;
@@ -254,6 +256,16 @@ double estimate_tma_epilogue(const KernelTraits& kernel, const Config& config, M
   const double hidden = std::max(product * slower + kPingpongOrder, (product + kPingpongEpilogue * epilogue) / 2);
   const double tiles = config.pingpong && waves.count > 1 ? waves.us(hidden, 0) + epilogue : waves.us(product, epilogue);
   return tiles + launch_us(kernel, config, p, modes, device) + kTmaStart - kTmaTile + kBoxStore * config.boxes;
+}
+
+// The producers of B load a K tile, shift it and store it, and load the next one.
+double estimate_shifted(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
+                        const DeviceSpec& device) {
+  const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
+  const double epilogue = tma_epilogue_us(config, p) + activation_us(p.activation) * large_tiles(config) + kTmaTile;
+  const double product = std::max(tile_us(kernel, config, math, p, modes, device), k_tiles * kShiftedKTile);
+  return waves_of(config, p, modes, device, false).us(product, epilogue) + launch_us(kernel, config, p, modes, device) +
+         kTmaStart - kTmaTile + kBoxStore * config.boxes;
 }
 
 // A warp's loads of a K tile take as long as the products, or the latency that few of them hide.

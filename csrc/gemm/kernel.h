@@ -144,15 +144,21 @@ enum class OperandAccess : uint8_t {
   contiguous,            // a direction of stride 1
   aligned,               // a direction of stride 1 in 16-byte vectors (access.h); planner.cpp has other operands repacked
   aligned_fp32_along_k,  // `aligned`, and fp32 operands have K contiguous: ldmatrix and wgmma transpose only 16-bit elements
-  aligned_a_along_k      // `aligned`, and A has K contiguous
+  aligned_a_along_k,     // `aligned`, and A has K contiguous
+  aligned_a_alone        // the same of A; B has a direction of stride 1, whose rows begin anywhere
 };
 constexpr bool repacks(OperandAccess access) { return access >= OperandAccess::aligned; }
 constexpr bool repacks_a_along_k(OperandAccess access, Math math) {
-  return access == OperandAccess::aligned_a_along_k ||
+  return access >= OperandAccess::aligned_a_along_k ||
          (access == OperandAccess::aligned_fp32_along_k && is_f32(operand_dtype(math)));
 }
 constexpr bool repacks_b_along_k(OperandAccess access, Math math) {
   return access == OperandAccess::aligned_fp32_along_k && is_f32(operand_dtype(math));
+}
+
+// The bytes that divide the start of each row of B as a kernel reads it.
+constexpr int b_alignment(OperandAccess access, const Config& config) {
+  return access == OperandAccess::aligned_a_alone ? 2 : config.alignment;
 }
 
 struct KernelTraits {

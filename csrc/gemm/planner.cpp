@@ -88,7 +88,8 @@ Candidate evaluate(const KernelTraits& kernel, const Config& config, Math math, 
   x.reason = unsupported_reason(kernel, config, math, key, device);
   x.finish_apart = config.tma_only && !tma_reaches_c_and_d(key);
   x.repack_a = repacks(kernel.access) && needs_repack(key.a, key.m, key.k, x.a_along_k(), config.alignment);
-  x.repack_b = repacks(kernel.access) && needs_repack(transpose(key.b), key.n, key.k, x.b_along_k(), config.alignment);
+  x.repack_b =
+      repacks(kernel.access) && needs_repack(transpose(key.b), key.n, key.k, x.b_along_k(), b_alignment(kernel.access, config));
   choose_modes(x, after_repacks(key, x), device, scope);
   if (x.repack_a) x.microseconds += float(repack_us(key.a, key.m, key.k, device));
   if (x.repack_b) x.microseconds += float(repack_us(key.b, key.n, key.k, device));

@@ -16,6 +16,7 @@
 #include "11_wgmma_multicast.h"
 #include "12_mma_short.h"
 #include "13_mma_stationary.h"
+#include "14_wgmma_shifted.h"
 
 namespace tc {
 namespace {
@@ -89,6 +90,8 @@ Span<const KernelTraits> kernels() {
       rung<kMmaStationary>("mma_stationary", "for many rows and a short K: B stays in shared memory, A and D pass by once",
                            Unit::mma_sync, MmaStationaryMaths::set, OperandAccess::aligned_a_along_k, !kSplitK,
                            estimate_stationary, kSingleBlock, {}, fits_stationary),
+      rung<kWgmmaShifted>("wgmma_shifted", "for a large B whose rows begin anywhere: producers shift it into place, no repack",
+                          Unit::wgmma, WgmmaShiftedMaths::set, OperandAccess::aligned_a_alone, kSplitK, estimate_shifted),
   };
   return ladder;
 }

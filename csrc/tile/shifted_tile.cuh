@@ -5,7 +5,7 @@
 
 namespace tc {
 
-// A or B, (outer, K), of 16-bit elements. SwizzledTile reads the tile. A row is a row of the tile: one row or column of the
+// A or B, (outer, K), of 16-bit elements. SwizzledTile or wgmma reads the tile. A row is a row of the tile: one row or column of the
 // operand. fetch() loads the one or two aligned 16-byte words that hold a vector, and store() shifts the vector into place
 // and zeros what lies beyond the matrix. A word may begin before the operand, in the 16 bytes that hold its first element,
 // but nothing is read past the operand's last element.
@@ -47,6 +47,40 @@ struct ShiftedTile {
         if (exist(i, left) > 0) asm volatile("prefetch.global.L2 [%0];" ::"l"(at + i * Tile::STEP * leading));
   }
 
+  __device__ __forceinline__ void skip() { next = step(); }
+
+  // Asks L2 for K tile `t` from the next one on. A thread asks for the first byte of a row of the tile: a row that does not begin with
+  // a line shares its last line with the next K tile.
+  __device__ __forceinline__ void prefetch_tile(int t, int k_left) const {
+    if (Tile::col() != 0) return;
+    const char* const first = next + t * (step() - next);
+#pragma unroll
+    for (int i = 0; i < Tile::COUNT; ++i)
+      if (exist(i, k_left) > 0) asm volatile("prefetch.global.L2 [%0];" ::"l"(first + i * Tile::STEP * leading));
+  }
+
+  // fetch() and store() of a K tile that lies inside the operand, with at least a vector behind it: no vector is cut, and all words
+  // exist. A thread's rows are multiples of 8 apart, so that its vectors share one shift.
+  __device__ __forceinline__ void fetch_whole() {
+    const char* word = next - reinterpret_cast<uintptr_t>(next) % kChunk;
+#pragma unroll
+    for (int i = 0; i < Tile::COUNT; ++i, word += Tile::STEP * leading) {
+      asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(lo[i].x), "=r"(lo[i].y), "=r"(lo[i].z), "=r"(lo[i].w)
+                   : "l"(word));
+      asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4 + 16];"
+                   : "=r"(hi[i].x), "=r"(hi[i].y), "=r"(hi[i].z), "=r"(hi[i].w)
+                   : "l"(word));
+    }
+  }
+  __device__ __forceinline__ void store_whole(uint32_t smem) {
+    const int shift = int(reinterpret_cast<uintptr_t>(next) % kChunk);
+#pragma unroll
+    for (int i = 0; i < Tile::COUNT; ++i)
+      st_shared_16(smem + Tile::target() + i * Tile::STEP * Tile::COLS * 2, funnel(lo[i], hi[i], shift));
+    skip();
+  }
+
   __device__ __forceinline__ void fetch(int k_left) {
 #pragma unroll
     for (int i = 0; i < Tile::COUNT; ++i) {
@@ -66,7 +100,7 @@ struct ShiftedTile {
       const int shift = int(reinterpret_cast<uintptr_t>(next + i * Tile::STEP * leading) % kChunk);
       st_shared_16(smem + Tile::target() + i * Tile::STEP * Tile::COLS * 2, cut(funnel(lo[i], hi[i], shift), exist(i, k_left)));
     }
-    next = step();
+    skip();
   }
 
  private:

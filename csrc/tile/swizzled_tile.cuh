@@ -23,7 +23,7 @@ struct SwizzledTile {
   int64_t leading;
   int outer_left;  // rows of A or columns of B from the tile's first to the matrix's edge
 
-  static __device__ int row() { return threadIdx.x / PER_ROW; }
+  static __device__ int row() { return threadIdx.x % THREADS / PER_ROW; }
   static __device__ int col() { return threadIdx.x % PER_ROW * W; }
   static __device__ uint32_t target() { return sizeof(T) * swizzled_offset(row(), col(), COLS, sizeof(T)); }
 

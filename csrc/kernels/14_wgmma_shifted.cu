@@ -1,0 +1,231 @@
+// wgmma_shifted: wgmma with a B whose rows begin anywhere.
+//
+// What changed from wgmma_tma: TMA needs rows that begin at multiples of 16 bytes, so that every other B is repacked by a launch
+// of its own, which reads and writes all weights before the product reads them again. Here two producer warpgroups copy B through
+// registers: they load the aligned 16-byte words that hold a vector, shift the vector into place (tile/shifted_tile.cuh) and store it
+// where TMA would have put it. The warpgroups take K tiles in turn: one waits for its loads while the other shifts and stores. L2 has
+// been asked for the K tiles behind. K tiles that lie inside B take no checks, which had cost more than the loads. A comes by TMA.
+// Consumer and epilogue are those of wgmma_tma.
+//
+// Measured gain (H100, one run, before and after with torch.addmm's time): 120x32064x3072 whose weights lie 3138 apart takes 183 us in
+// wmma_kstage, the fastest before, and 108 (115); 300x10240x8192 with weights 8201 apart 176 (644).
+//
+// Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o x.cubin csrc/kernels/14_wgmma_shifted.cu
+// Run:   python -m bench.sweep --kernel wgmma_shifted
+#include "14_wgmma_shifted.h"
+
+#include "../epilogue/tma.cuh"
+#include "../ptx/pdl.cuh"
+#include "../ptx/warp.cuh"
+#include "../ptx/wgmma.cuh"
+#include "../tile/scheduler.cuh"
+#include "../tile/shifted_tile.cuh"
+
+namespace tc {
+namespace {
+
+constexpr int kAhead = 6;  // K tiles that L2 is asked for before they are loaded
+
+// B's tile, in blocks of 64 columns, as a producer warpgroup copies it.
+template <typename T, int BLOCKS, bool K_CONTIGUOUS>
+struct ShiftedBlocks {
+  static constexpr int BYTES = 64 * kBoxBytes;
+  ShiftedTile<T, 64, kBoxBytes / sizeof(T), K_CONTIGUOUS, 128> block[BLOCKS];
+
+  __device__ __forceinline__ void prefetch(int ahead, int k_left) const {
+#pragma unroll
+    for (const auto& x : block) x.prefetch_tile(ahead, k_left);
+  }
+  __device__ __forceinline__ void fetch(bool whole, int k_left) {
+#pragma unroll
+    for (auto& x : block)
+      if (whole) x.fetch_whole();
+      else x.fetch(k_left);
+  }
+  // Steps to the warpgroup's next K tile.
+  __device__ __forceinline__ void store(bool whole, uint32_t smem, int k_left) {
+#pragma unroll
+    for (int i = 0; i < BLOCKS; ++i) {
+      if (whole) block[i].store_whole(smem + i * BYTES);
+      else block[i].store(smem + i * BYTES, k_left);
+      block[i].skip();
+    }
+  }
+};
+
+template <typename T, bool K_CONTIGUOUS, int... I>
+__device__ __forceinline__ auto shifted_blocks(std::integer_sequence<int, I...>, const void* data, int64_t leading,
+                                               int64_t outer0, int64_t outer, int64_t k0, int64_t k) {
+  using Blocks = ShiftedBlocks<T, sizeof...(I), K_CONTIGUOUS>;
+  return Blocks{{{data, leading, outer0 + I * 64, outer, k0, k}...}};
+}
+
+template <int I, Math MATH, bool B_K_CONTIGUOUS>
+__global__ __launch_bounds__(kWgmmaShifted[I].threads, 1) void wgmma_shifted(
+    const GemmDesc p, const Schedule schedule, const __grid_constant__ TmaDescriptors a_map,
+    const __grid_constant__ TmaPaths paths) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  using T = Operand<MATH>;
+  constexpr Config CONFIG = kWgmmaShifted[I];
+  constexpr int BLK_M = CONFIG.tile_m, BLK_N = CONFIG.tile_n, STAGES = CONFIG.stages, BOXES = CONFIG.boxes;
+  constexpr int BLK_K = kBoxBytes / int(sizeof(T)), STEPS = 4, PRODUCERS = kShiftingThreads / 128;
+  constexpr int BLOCKS_M = BLK_M / 64;
+  constexpr bool REALLOCATES = BLOCKS_M > 1;  // moves registers from the producers to the consumer (setmaxnreg)
+  constexpr int A_BYTES = BLK_M * 128, STAGE_BYTES = A_BYTES + BLK_N * 128;
+  constexpr int BLOCK = 64 * 128;  // bytes of 64 rows of A or 64 columns of B in a stage, whichever direction is contiguous
+  static_assert(STAGES * (STAGE_BYTES + 16) + BOXES * (BLOCK + 8) + BLK_N * 4 == CONFIG.smem_bytes);
+
+  // ---- prologue ----
+  extern __shared__ __align__(1024) char smem[];
+  const uint32_t stages = smem_address(smem);             // (STAGES, A tile then B tile)
+  char* const boxes = smem + STAGES * STAGE_BYTES;        // (BOXES, 64, 128 bytes) of C and D
+  char* const rows = boxes + BOXES * BLOCK;               // (BLK_N) of a C that is one row, up to 4 bytes each
+  const uint32_t full = smem_address(rows + BLK_N * 4);   // (STAGES) barriers: the stage holds a K tile
+  const uint32_t empty = full + STAGES * 8;               // (STAGES) barriers: the stage has been multiplied
+  const uint32_t c_full = empty + STAGES * 8;             // (BOXES) barriers: the box holds C
+  const int turn = warp_uniform(int(threadIdx.x) / 128);  // of a producer warpgroup; PRODUCERS: the consumer
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < STAGES; ++s) {
+      mbarrier_init(full + s * 8, 1 + 4);  // the thread that starts TMA, and each warp of a producer
+      mbarrier_init(empty + s * 8, 1);
+    }
+    for (int i = 0; i < BOXES; ++i) mbarrier_init(c_full + i * 8, 1);
+    fence_proxy_async();
+    if (p.k > 0) prefetch_tensor_map(a_map.tile);
+    if (paths.c_path == CPath::tma) prefetch_tensor_map(paths.c);
+    if (paths.d_path == DPath::tma) prefetch_tensor_map(paths.d);
+  }
+  __syncthreads();
+  wait_on_dependencies();
+  if (schedule.size <= int(gridDim.x)) launch_dependents();
+
+  // ---- main loop ----
+  if (turn < PRODUCERS) {  // producer warpgroups, which take K tiles in turn
+    if (REALLOCATES) warpgroup_reg_dealloc<144>();
+    const bool starts_tma = threadIdx.x % 128 == 0, arrives = threadIdx.x % 32 == 0;
+    RingPosition<STAGES> first;
+#pragma unroll 1
+    for (int work = blockIdx.x; work < schedule.size; work += gridDim.x) {
+      const WorkTile work_tile = schedule[work];
+      const int m0 = work_tile.tile.m * BLK_M, n0 = work_tile.tile.n * BLK_N, count = work_tile.count;
+      const int64_t k0 = int64_t(work_tile.first + turn) * BLK_K;
+      const auto k_left = [&](int t) {  // from K tile t on
+        return int(min(p.k - k0 - int64_t(t - turn) * BLK_K, int64_t(BLK_K)));
+      };
+      const TmaOperandTile<true> a{a_map, m0};
+      auto b = shifted_blocks<T, B_K_CONTIGUOUS>(
+          std::make_integer_sequence<int, BLK_N / 64>(), p.b.data, B_K_CONTIGUOUS ? p.b.col : p.b.row, n0, p.n, k0, p.k);
+      // Whether K tile t lies inside B, with a vector behind it.
+      const bool columns_inside = n0 + BLK_N + (B_K_CONTIGUOUS ? 0 : 8) <= p.n;
+      const auto whole = [&](int t) {
+        return columns_inside && p.k - k0 - int64_t(t - turn) * BLK_K >= BLK_K + (B_K_CONTIGUOUS ? 8 : 0);
+      };
+      const auto prefetch = [&](int t, int ahead) {
+        if (t + ahead >= count) return;
+        b.prefetch(ahead, k_left(t + ahead));
+      };
+#pragma unroll 1
+      for (int ahead = 0; ahead < kAhead; ahead += PRODUCERS) prefetch(turn, ahead);
+      if (turn < count) b.fetch(whole(turn), k_left(turn));
+      RingPosition<STAGES> at = first;
+      at.advance(turn);
+      first.advance(count);
+#pragma unroll 1
+      for (int t = turn; t < count; t += PRODUCERS, at.template advance_by<PRODUCERS>()) {
+        const uint32_t stage = stages + at.stage * STAGE_BYTES, barrier = full + at.stage * 8;
+        mbarrier_wait(empty + at.stage * 8, at.parity ^ 1);
+        if (starts_tma) {
+          mbarrier_arrive_expect(barrier, a.lines * kBoxBytes);
+          a.load(stage, barrier, int(k0) + (t - turn) * BLK_K);
+        }
+        b.store(whole(t), stage + A_BYTES, k_left(t));
+        fence_proxy_async();  // wgmma reads what this thread has stored
+        __syncwarp();
+        mbarrier_arrive_if(arrives, barrier);
+        // Not before the fence, which would wait for DRAM.
+        prefetch(t + PRODUCERS, kAhead);
+        if (t + PRODUCERS < count) b.fetch(whole(t + PRODUCERS), k_left(t + PRODUCERS));
+      }
+    }
+    return;
+  }
+
+  // consumer warpgroup
+  if (REALLOCATES) warpgroup_reg_alloc<216>();
+  const int thread = threadIdx.x % 128;
+  RingPosition<STAGES> at;
+  uint32_t use = 0;  // tiles that this warpgroup has finished
+#pragma unroll 1
+  for (int work = blockIdx.x; work < schedule.size; work += gridDim.x, ++use) {
+    const WorkTile work_tile = schedule[work];
+    const int m0 = work_tile.tile.m * BLK_M, n0 = work_tile.tile.n * BLK_N;
+    const auto with_epilogue = [&](auto&& act) {
+      const auto epilogue = [&](auto d_type) {
+        using Epilogue = TmaEpilogue<T, decltype(d_type), BLK_M, BLK_N, BOXES, false>;
+        act(Epilogue{p, paths, boxes, rows, c_full, 1, thread});
+      };
+      if (is_f32(p.d.dtype)) epilogue(float());
+      else epilogue(T());
+    };
+    float acc[BLOCKS_M][BLK_N / 2];  // (BLK_M, BLK_N) over the warpgroup
+    int last = 0;                    // the stage of the previous wgmma group
+    for (int t = 0; t < work_tile.count; ++t) {
+      const uint32_t stage = warp_uniform(stages + at.stage * STAGE_BYTES);
+      const uint64_t a = tile_descriptor<true>(stage, BLOCK);
+      const uint64_t b = tile_descriptor<B_K_CONTIGUOUS>(stage + A_BYTES, BLOCK);
+      mbarrier_wait(full + at.stage * 8, at.parity);
+      wgmma_fence();
+#pragma unroll
+      for (int k = 0; k < STEPS; ++k)
+#pragma unroll
+        for (int m = 0; m < BLOCKS_M; ++m)
+          wgmma<MmaType<MATH>, BLK_N, true, B_K_CONTIGUOUS>(
+              acc[m], a + k * kNextK<true> + m * (BLOCK >> 4), b + k * kNextK<B_K_CONTIGUOUS>, t > 0 || k > 0);
+      wgmma_commit();
+      if (t == 0) {
+        with_epilogue([&](const auto& e) { e.prefetch(m0, n0); });
+      } else {
+        wgmma_wait<1>();
+        mbarrier_arrive_if(thread == 0, empty + last * 8);
+      }
+      last = at.stage;
+      at.advance();
+    }
+    wgmma_wait<0>();
+    if (work_tile.count > 0) {
+      if (thread == 0) mbarrier_arrive(empty + last * 8);
+    } else {
+#pragma unroll
+      for (int m = 0; m < BLOCKS_M; ++m)
+#pragma unroll
+        for (float& x : acc[m]) x = 0.f;
+      with_epilogue([&](const auto& e) { e.prefetch(m0, n0); });
+    }
+
+    // ---- epilogue ----
+    with_epilogue([&](const auto& e) { e.finish(acc, m0, n0, work_tile.slice, use); });
+  }
+  tma_store_wait_read<0>();  // TMA still reads the block's shared memory; the kernel's end completes its writes
+#else
+  asm("trap;");  // only sm_90a has wgmma
+#endif
+}
+
+template <int I>
+Status launch_config(const Launch& call) {
+  const GemmDesc& p = call.desc;
+  TmaPaths paths = {};
+  TmaDescriptors a = {};
+  Status status = make_tma_paths(paths, p, call.modes.k_slices, call.config.tile_n);
+  if (status.ok()) status = make_tma_descriptors(a, p.a, p.m, p.k, true, call.config.tile_m);
+  if (!status.ok()) return status;
+  const Schedule schedule(call, call.config.tile_k);
+  return with_math(WgmmaShiftedMaths(), call.math, [&](auto math) {
+    return with_b_layout(p, [&](auto b_k) { return launch<wgmma_shifted<I, math, b_k>, true>(call, p, schedule, a, paths); });
+  });
+}
+
+const Registration registered(kCode<kWgmmaShifted>[TC_CONFIG], launch_config<TC_CONFIG>);
+
+}  // namespace
+}  // namespace tc

@@ -1,0 +1,26 @@
+// wgmma_shifted's configurations, for the planner and the kernel.
+#pragma once
+
+#include "../gemm/kernel.h"
+
+namespace tc {
+
+using WgmmaShiftedMaths = Maths<Math::f16, Math::bf16>;
+
+// Threads that copy B through registers: two warpgroups.
+inline constexpr int kShiftingThreads = 256;
+
+// One consumer warpgroup multiplies. Shared memory is that of wgmma_tma: stages, boxes of C and D, a row of C, barriers.
+constexpr Config wgmma_shifted_config(int tile_m, int stages, float tflops, float epilogue_us) {
+  const int tile_n = 128, boxes = 2, threads = kShiftingThreads + 128;
+  const int smem_bytes = stages * ((tile_m + tile_n) * 128 + 16) + boxes * (64 * 128 + 8) + tile_n * 4;
+  return {tile_m, tile_n, 64, stages, threads, smem_bytes, 1, tflops, epilogue_us, 1, boxes, false, kHopper};
+}
+
+// Rates and epilogues are those of wgmma_tma's tiles of these sizes.
+inline constexpr Config kWgmmaShifted[] = {
+    wgmma_shifted_config(64, 8, 735.f, 0.322f),
+    wgmma_shifted_config(128, 6, 790.f, 1.23f),
+};
+
+}  // namespace tc
