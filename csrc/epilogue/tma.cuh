@@ -384,6 +384,8 @@ struct TmaEpilogue {
         sync();
 #pragma unroll 1
         for (int i = first; i < first + BUFFERS; ++i) store_d(i, m0, n0, slice);
+        if (c_by_tma && first + BUFFERS < COUNT)
+          for (int i = first; i < first + BUFFERS; ++i) load_next_c(i, m0, n0);
         continue;
       }
       __syncwarp();
