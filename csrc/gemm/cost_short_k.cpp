@@ -27,7 +27,7 @@ constexpr double kShortEpilogue = 0.26;  // of a tile of 64x64, while only its i
 constexpr double kShortF32 = 1.5;        // by hand, what a C and a D in fp32 add to it
 constexpr double kShortLaunch = 1.05;    // of one wave
 constexpr double kShortAlone = 1.12;     // of one wave that leaves no room for the next kernel's
-constexpr double kShortWaves = 1.4;      // by hand, of all waves if there are more than two: A and B come again and again
+constexpr double kShortWaves = 1.4;      // by hand, of all waves if there are several: A and B come again and again
 
 // mma_stationary, by hand to the times of 25 problems on an H100.
 constexpr double kStationaryStart = 0.9;   // of the blocks and their panels
@@ -77,7 +77,7 @@ double estimate_short(const KernelTraits& kernel, const Config& config, Math mat
   const double of_tile = kShortEpilogue + (is_f32(p.d.dtype) ? kShortF32 * (has_full_c(p) ? 1 : 0.5) : 0);
   const double epilogue = of_tile * config.tile_m * config.tile_n / (64 * 64);
   const double issue = ceil_div(work, device.gpu.num_sms) * (tile_us(kernel, config, math, p, modes, device) + epilogue);
-  const double arithmetic = (waiting + issue) * (waves > 2 ? kShortWaves : 1), memory = dram_us(p, modes.k_slices, device);
+  const double arithmetic = (waiting + issue) * (waves > 1 ? kShortWaves : 1), memory = dram_us(p, modes.k_slices, device);
   const double launch = waves > 1 ? kLaunch : kShortLaunch + (crowded ? kShortAlone : 0);
   return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + launch - idle_us(work, device);
 }
