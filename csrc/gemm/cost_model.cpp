@@ -78,7 +78,9 @@ constexpr double kSumsRate = 11.7e3;          // bytes per microsecond that a bl
 constexpr double kInThrees = 0.887;           // share of the SMs that clusters of three occupy: 39 clusters on an H200
 constexpr double kInFours = 0.91;             // the same of clusters of four, 30, and of eight, 15
 
-constexpr double kShiftedKTile = 0.85;  // of wgmma_shifted: its producers' loads, shifts and stores of B, by hand
+// wgmma_shifted, by hand.
+constexpr double kShiftedKTile = 0.85;  // its producers' loads, shifts and stores of B
+constexpr double kShiftedTile = 3;      // a tile's first loads of B, which nothing hides: three problems with a short K on an H200
 
 // mma_skinny.
 constexpr double kSkinnyBy4 = 1.54;      // loads of operands whose rows are aligned to 4 bytes or less
@@ -263,7 +265,7 @@ double estimate_shifted(const KernelTraits& kernel, const Config& config, Math m
                         const DeviceSpec& device) {
   const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
   const double epilogue = tma_epilogue_us(config, p) + activation_us(p.activation) * large_tiles(config) + kTmaTile;
-  const double product = std::max(tile_us(kernel, config, math, p, modes, device), k_tiles * kShiftedKTile);
+  const double product = std::max(tile_us(kernel, config, math, p, modes, device), k_tiles * kShiftedKTile) + kShiftedTile;
   return waves_of(config, p, modes, device, false).us(product, epilogue) + launch_us(kernel, config, p, modes, device) +
          kTmaStart - kTmaTile + kBoxStore * config.boxes;
 }
