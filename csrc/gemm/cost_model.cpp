@@ -80,7 +80,7 @@ constexpr double kInThrees = 0.887;           // share of the SMs that clusters 
 constexpr double kInFours = 0.91;             // the same of clusters of four, 30, and of eight, 15
 
 // wgmma_shifted, by hand.
-constexpr double kShiftedKTile = 0.85;  // its producers' loads, shifts and stores of B
+constexpr double kShiftedKTile = 0.65;  // its producers' loads, shifts and stores of B
 constexpr double kShiftedTile = 3;      // a tile's first loads of B, which nothing hides
 
 // mma_skinny.
