@@ -79,7 +79,7 @@ constexpr double kSumsRate = 11.7e3;          // bytes per microsecond that a bl
 constexpr double kInThrees = 0.887;           // share of the SMs that clusters of three occupy: 39 clusters on an H200
 constexpr double kInFours = 0.91;             // the same of clusters of four, 30, and of eight, 15
 
-// wgmma_shifted, by hand.
+// wgmma_shifted, by hand to seven problems on an H200. A K tile takes up to 1 us on an H100.
 constexpr double kShiftedKTile = 0.65;  // its producers' loads, shifts and stores of B
 constexpr double kShiftedTile = 3;      // a tile's first loads of B, which nothing hides
 
@@ -115,6 +115,12 @@ double tma_epilogue_us(const Config& config, const PlanKey& p) {
   return std::max(config.epilogue_us * bytes / 4, of_boxes) +
          longer * via_registers * config.tile_m * config.tile_n * size_of(p.d.dtype) / 32768;
 }
+
+// What a tile takes after its product, and what a kernel with such tiles takes beside them.
+double tma_finish_us(const Config& config, const PlanKey& p) {
+  return tma_epilogue_us(config, p) + activation_us(p.activation) * large_tiles(config) + kTmaTile;
+}
+double tma_start_us(const Config& config) { return kTmaStart - kTmaTile + kBoxStore * config.boxes; }
 
 double launch_us(const KernelTraits& kernel, const Config& config, const PlanKey& p, const Modes& modes,
                  const DeviceSpec& device) {
@@ -251,24 +257,22 @@ double estimate_tiles(const KernelTraits& kernel, const Config& config, Math mat
 // Pingpong warpgroups hide the shorter of product and epilogue behind the longer, from the second tile on.
 double estimate_tma_epilogue(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
                              const DeviceSpec& device) {
-  const double epilogue = tma_epilogue_us(config, p) + activation_us(p.activation) * large_tiles(config) + kTmaTile;
-  const double product = tile_us(kernel, config, math, p, modes, device);
+  const double epilogue = tma_finish_us(config, p), product = tile_us(kernel, config, math, p, modes, device);
   const Waves waves = waves_of(config, p, modes, device);
   const bool drifts = config.pingpong && waves.count > kDriftWaves;
   const double slower = drifts ? 1 + kDrift * (kH200.dram_gb_per_s / device.gpu.dram_gb_per_s - 1) : 1;
   const double hidden = std::max(product * slower + kPingpongOrder, (product + kPingpongEpilogue * epilogue) / 2);
   const double tiles = config.pingpong && waves.count > 1 ? waves.us(hidden, 0) + epilogue : waves.us(product, epilogue);
-  return tiles + launch_us(kernel, config, p, modes, device) + kTmaStart - kTmaTile + kBoxStore * config.boxes;
+  return tiles + launch_us(kernel, config, p, modes, device) + tma_start_us(config);
 }
 
-// The producers of B load a K tile, shift it and store it, and load the next one.
+// A K tile takes as long as its products, or as its producers' copy of B.
 double estimate_shifted(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
                         const DeviceSpec& device) {
   const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
-  const double epilogue = tma_epilogue_us(config, p) + activation_us(p.activation) * large_tiles(config) + kTmaTile;
   const double product = std::max(tile_us(kernel, config, math, p, modes, device), k_tiles * kShiftedKTile) + kShiftedTile;
-  return waves_of(config, p, modes, device, false).us(product, epilogue) + launch_us(kernel, config, p, modes, device) +
-         kTmaStart - kTmaTile + kBoxStore * config.boxes;
+  const double tiles = waves_of(config, p, modes, device, false).us(product, tma_finish_us(config, p));
+  return tiles + launch_us(kernel, config, p, modes, device) + tma_start_us(config);
 }
 
 // A warp's loads of a K tile take as long as the products, or the latency that few of them hide.

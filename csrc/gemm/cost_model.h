@@ -9,7 +9,7 @@ namespace tc {
 
 // Functions for KernelTraits::estimate_us, one for each kind of epilogue: after each tile, overlapped by TMA, and in a
 // cluster; one each for few rows, for blocks that share operands by multicast, for rows that begin anywhere, for a short K with such
-// rows, for a B that stays in shared memory, and for wgmma with such a B; and estimate_tiles for the other kernels.
+// rows, for wgmma with such rows of B, and for a B that stays in shared memory; and estimate_tiles for the other kernels.
 double estimate_tiles(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_tma_epilogue(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_skinny(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);

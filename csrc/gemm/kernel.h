@@ -145,7 +145,7 @@ enum class OperandAccess : uint8_t {
   aligned,               // a direction of stride 1 in 16-byte vectors (access.h); planner.cpp has other operands repacked
   aligned_fp32_along_k,  // `aligned`, and fp32 operands have K contiguous: ldmatrix and wgmma transpose only 16-bit elements
   aligned_a_along_k,     // `aligned`, and A has K contiguous
-  aligned_a_alone        // the same of A; B has a direction of stride 1, whose rows begin anywhere
+  aligned_a_alone        // A as before; B has a direction of stride 1, and its rows begin anywhere
 };
 constexpr bool repacks(OperandAccess access) { return access >= OperandAccess::aligned; }
 constexpr bool repacks_a_along_k(OperandAccess access, Math math) {
