@@ -44,6 +44,8 @@ CONFIGURATIONS = {
     "12_mma_short": 3 * [BOTH],
     "13_mma_stationary": [HOPPER],
     "14_wgmma_shifted": 2 * [HOPPER],
+    "15_wgmma_bf16x6": 4 * [HOPPER],
+    "16_simt_skinny": [BOTH],
     "05_wmma_kstage": [AMPERE, BOTH],
     "03_wmma_block": [AMPERE, BOTH],
     "04_wmma_double_buffer": [BOTH],
@@ -51,7 +53,7 @@ CONFIGURATIONS = {
     "08_mma_skinny": 4 * [BOTH],
     "01_simt": [BOTH],
 }
-HELPERS = ["00_workspace"]  # kernels without configurations
+HELPERS = ["00_workspace", "00_parts"]  # kernels without configurations
 
 EVERY_ARCHITECTURE = "8.0+PTX;9.0a"  # Ampere's code, PTX for later GPUs, Hopper's code
 OLDEST_ARCHITECTURE = (8, 0)

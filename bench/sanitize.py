@@ -60,6 +60,11 @@ CHECKS = [
     # Operands are repacked, or fp32.
     Check(Case(72, 136, 200, a="strided", b="strided", broadcast="()")),
     Check(Case(72, 141, 200, F32, a="row_odd", broadcast="(N)")),
+    Check(Case(137, 265, 331, F32)),
+    Check(Case(264, 136, 416, F32, a="col", b="col", broadcast="(N)", activation="gelu")),
+    Check(Case(131, 141, 151, F32, a="misaligned", b="row_odd", c="col"), d="row_odd"),
+    Check(Case(3, 1001, 4096, F32, b="col")),
+    Check(Case(40, 28, 5000, F32)),
     Check(Case(72, 141, 203, F32, tf32=True)),
     Check(Case(72, 136, 200, F32, b="col", c="row_pitched", tf32=True)),
 ]

@@ -5,7 +5,7 @@ Drawing needs no GPU.
 
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from bench.report import Problem
@@ -81,6 +81,7 @@ BATCHES = (256, 500, 1024, 2000, 2048, 4096, 8192, 10_000, 16384, 20_000, 32768,
 
 MAX_FLOPS = 8e12  # of a problem: 10 ms at 800 TFLOP/s
 MAX_BYTES = 6e9  # of a problem's A, B, C and D together
+MAX_FLOAT32_FLOPS = 1e12  # of a problem in float32 without TF32: 20 ms at cuBLAS's 50 TFLOP/s
 MAX_M = 10**6
 PITCHES = (128, 16, 1)  # bytes: the largest of these that divides a padded leading dimension
 TF32 = "TF32"
@@ -204,3 +205,9 @@ def draw(seed: int, count: int) -> list[SurveyProblem]:
     """Draw `count` problems. The same seed gives the same problems, and a smaller count gives the first of them."""
     rng = random.Random(seed)
     return [_problem(rng) for _ in range(count)]
+
+
+def in_float32(problems) -> list[SurveyProblem]:
+    """Return the 16-bit problems in float32 without TF32, except those above MAX_FLOAT32_FLOPS or MAX_BYTES."""
+    chosen = (replace(p, dtype="float32") for p in problems if p.is_16_bit)
+    return [p for p in chosen if p.flops <= MAX_FLOAT32_FLOPS and p.bytes <= MAX_BYTES]

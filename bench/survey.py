@@ -1,11 +1,12 @@
 """The survey: torch.ops.tc.addmm compared with torch.addmm on problems drawn from a seed, on which nothing was tuned.
 
-    python -m bench.survey [--seed S] [--count N] [--json FILE] [--gpu-busy] [--only TEXT] [--cublaslt] [--regret]
+    python -m bench.survey [--seed S] [--count N] [--json FILE] [--gpu-busy] [--only TEXT] [--float32] [--cublaslt] [--regret]
 
 bench/shapes.py draws the problems. A problem without a C is compared with torch.mm, which F.linear calls without a bias.
 
 The command prints tables. --json writes the figures to FILE and the tables to the .md file beside it. --gpu-busy leaves out the
-rests between contenders, as on a loaded server, and takes less time. --cublaslt and --regret are those of bench.sweep.
+rests between contenders, as on a loaded server, and takes less time. --float32 runs the 16-bit problems, except the largest, in
+float32 without TF32. --cublaslt and --regret are those of bench.sweep.
 Without a GPU, the command runs the smallest problems on the CPU, so that it can be tried anywhere.
 """
 
@@ -22,7 +23,7 @@ import torch_addmm_tc as tc
 from bench.ceilings import ceilings
 from bench.cublaslt import CublasLt
 from bench.report import SLOWER, Row, closing, geometric_mean, heading
-from bench.shapes import GROUPS, MAX_M, TF32, SurveyProblem, draw
+from bench.shapes import GROUPS, MAX_M, TF32, SurveyProblem, draw, in_float32
 from bench.sweep import containing, run_by_name, shortest_predicted
 from bench.timing import record, sets_to_rotate, source_record
 from torch_addmm_tc import timing
@@ -174,10 +175,14 @@ def parts(rows):
     for group in (*GROUPS, TF32):
         for c in ("bias", "full", "none"):
             yield group, c, [r for r in rows if (r.group, r.c) == (group, c)]
-    rows = [r for r in rows if r.is_16_bit]
-    for c in ("bias", "full", "none"):
-        yield "all 16-bit", c, [r for r in rows if r.c == c]
-    yield "all 16-bit", "any", rows
+    rows = [r for r in rows if r.dtype != "tf32"]
+    for name, of_dtype in (
+        ("all 16-bit", [r for r in rows if r.is_16_bit]),
+        ("all float32", [r for r in rows if not r.is_16_bit]),
+    ):
+        for c in ("bias", "full", "none"):
+            yield name, c, [r for r in of_dtype if r.c == c]
+        yield name, "any", of_dtype
     rows = [r for r in rows if r.c == "bias"]
     for name, alignments in ALIGNMENTS.items():
         yield f"leading dimensions {name}", "bias", [r for r in rows if r.alignment in alignments]
@@ -220,12 +225,14 @@ def main():
     parser.add_argument("--json", type=Path, help="write the figures to this file and the tables to the .md file beside it")
     parser.add_argument("--gpu-busy", action="store_true", help="run contenders back to back")
     parser.add_argument("--only", default="", help="run only problems whose fields, joined by commas, contain this: 'GPT-2'")
+    parser.add_argument("--float32", action="store_true", help="run the 16-bit problems in float32 without TF32")
     parser.add_argument("--cublaslt", action="store_true", help="also time cuBLASLt for a full C (compiles bench/cublaslt.cu)")
     parser.add_argument("--regret", action="store_true", help="also time the planner's next best configurations")
     options = parser.parse_args()
     if DEVICE == "cpu" and (options.cublaslt or options.regret):
         parser.error("--cublaslt and --regret need a GPU")
-    chosen = containing(options.only, draw(options.seed, options.count))
+    drawn = draw(options.seed, options.count)
+    chosen = containing(options.only, in_float32(drawn) if options.float32 else drawn)
     chosen = [p for p in chosen if DEVICE == "cuda" or p.flops <= CPU_FLOPS]
     if not chosen:
         parser.error("no problem is left: draw more with --count, or change --only")

@@ -67,6 +67,8 @@ else:
         "10_mma_guarded": ["LDGSTS", r"LDG[\w.]*\.128", "LDSM", r"HMMA\.16816\.F32"],
         "13_mma_stationary": [r"LDG[\w.]*\.128", r"LDS\.128", r"HMMA\.16816\.F32", r"STG[\w.]*\.128"],
         "14_wgmma_shifted": ["HGMMA", "UTMALDG", r"LDG[\w.]*\.128", r"STS[\w.]*\.128", "UTMASTG"],
+        "15_wgmma_bf16x6": ["HGMMA", "UTMALDG", "UTMASTG", "FFMA"],  # FFMA: sums that are formed again in fp32
+        "16_simt_skinny": [r"LDG[\w.]*", "FFMA"],
         "12_mma_short": [r"LDG[\w.]*\.128", "LDSM", r"HMMA\.16816\.F32", r"STG[\w.]*\.128"],
     }
 

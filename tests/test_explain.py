@@ -67,7 +67,7 @@ def test_explain_shows_the_pick_and_every_fact(command, dtype, c):
     pick = [line for line in out if line.startswith("-> ")]
     assert len(pick) == 1 and "predicted" in pick[0]
     if dtype == "float32":
-        assert "simt" in pick[0] and any("does not multiply operands of this dtype" in line for line in out)
+        assert "wgmma_bf16x6" in pick[0] and any("does not multiply operands of this dtype" in line for line in out)
     else:
         assert any("x the pick's time" in line for line in out)
     assert [line[:12].strip() for line in out[-len(FACTS) :]] == FACTS

@@ -23,6 +23,7 @@ from torch_addmm_tc.testing import (
     reference,
     runnable_configs,
     sample,
+    suited,
 )
 
 if NO_GPU:
@@ -60,13 +61,14 @@ def test_grid_cases(kernel, case):
 def test_sums_of_integers_are_exact(kernel, m, n, k):
     """The error bound of a long K is too wide to reveal that the sum of a K slice was rounded to fp16. Exact sums reveal it."""
     args, expected = integers(m, n, k, "cuda")
-    out = torch.full((m, n), math.nan, device="cuda")
+    case = suited(Case(m, n, k, beta=1, alpha=1), kernel)
+    args, out = [x.to(case.dtype) for x in args], torch.full((m, n), math.nan, device="cuda")
     if k > LONGEST_K.get(kernel.split("/")[0], k):
         with pytest.raises(RuntimeError, match="all of K deep, do not fit shared memory"):
-            Case(m, n, k, beta=1, alpha=1).run(kernel, args, out)
+            case.run(kernel, args, out)
         assert out.isnan().all()
         return
-    assert torch.equal(Case(m, n, k, beta=1, alpha=1).run(kernel, args, out), expected)
+    assert torch.equal(case.run(kernel, args, out), expected)
 
 
 @pytest.mark.parametrize("kernel", CONFIGS)
@@ -75,7 +77,7 @@ def test_sums_of_integers_are_exact(kernel, m, n, k):
 def test_result_layouts(kernel, out_dtype, layout):
     """D may have any strides, and the kernel must not write between D's elements."""
     for m, n in ((136, 264), (131, 141)):
-        case = Case(m, n, 72, out_dtype=out_dtype, activation="gelu" if layout in ("col", "strided") else None)
+        case = suited(Case(m, n, 72, out_dtype=out_dtype, activation="gelu" if layout in ("col", "strided") else None), kernel)
         args = case.inputs("cuda")
         out = matrix(layout, m, n, out_dtype or case.dtype, "cuda")
         storage = out.as_strided((out.untyped_storage().nbytes() // out.element_size(),), (1,), 0)
@@ -92,7 +94,7 @@ def test_result_layouts(kernel, out_dtype, layout):
 @pytest.mark.parametrize("kernel", CONFIGS)
 @pytest.mark.parametrize("m, n, k", [(131, 141, 151), (1, 1000, 77), (2000, 3, 40), (640, 768, 1000)])
 def test_repeats_are_bitwise_equal(kernel, m, n, k):
-    case = Case(m, n, k)
+    case = suited(Case(m, n, k), kernel)
     args = case.inputs("cuda")
     first = case.run(kernel, args, torch.empty(m, n, dtype=case.dtype, device="cuda"))
     for _ in range(50):
@@ -113,6 +115,8 @@ def stability_cases():
         Case(16, 1000, 2060, c="row_odd"),
         Case(9, 70, 60000),  # many K slices
         Case(300, 264, 520, torch.float32, tf32=True),  # B is repacked
+        Case(300, 264, 520, torch.float32),
+        Case(40, 520, 5000, torch.float32, broadcast="(N)"),
     )
     for kernel, names in KERNELS:
         for case in cases if kernel["split_k"] or len(kernel["clusters"]) > 1 else ():
@@ -151,7 +155,7 @@ def test_concurrent_launches_are_bitwise_equal(kernel, case):
 @pytest.mark.parametrize("kernel", CONFIGS)
 @pytest.mark.parametrize("m, n, k", [(300, 520, 200), (263, 521, 72)])
 def test_in_place_accumulation(kernel, m, n, k):
-    case = Case(m, n, k)
+    case = suited(Case(m, n, k), kernel)
     c, a, b = case.inputs("cuda")
     expected = reference(c, a, b, **case.scalars)
     assert expected.error(case.run(kernel, (c, a, b), c)) <= 1
@@ -172,6 +176,7 @@ MANY_TILES = (
 @pytest.mark.parametrize("kernel", CONFIGS)
 def test_persistent_blocks_compute_several_tiles(kernel, case):
     """The problem has more tiles than the GPU runs at once, so a persistent block computes several."""
+    case = suited(case, kernel)
     args = case.inputs("cuda")
     out = torch.full((case.m, case.n), math.nan, dtype=case.out_dtype or case.dtype, device="cuda")
     assert case.reference(args).error(case.run(kernel, args, out)) <= 1
@@ -219,7 +224,9 @@ def test_fp32_does_not_use_tf32_by_default():
 
 
 @pytest.mark.parametrize(
-    "dtype, kernel", [(torch.float16, k["name"]) for k, names in KERNELS if names] + [(torch.float32, "simt")], ids=str
+    "dtype, kernel",
+    [(suited(Case(1, 1, 1), k["name"]).dtype, k["name"]) for k, names in KERNELS if names] + [(torch.float32, "simt")],
+    ids=str,
 )
 def test_c_and_d_may_have_more_than_2_to_the_31_elements(dtype, kernel, much_gpu_memory):
     """C and D have more than 2^31 elements. The test compares three corners, because a 32-bit index wraps in the last rows."""

@@ -18,7 +18,9 @@ AMPERE = tc.Gpu(sm=80, num_sms=108, smem_per_block=163 * 1024, name="NVIDIA A100
 ADA = tc.Gpu(sm=89, num_sms=128, smem_per_block=99 * 1024, name="NVIDIA GeForce RTX 4090")
 BLACKWELL = tc.Gpu(sm=100, num_sms=148, smem_per_block=227 * 1024)
 TURING = tc.Gpu(sm=75, num_sms=40, smem_per_block=64 * 1024)
-TENSOR_CORES = {kernel["name"] for kernel in tc.kernels()} - {"simt"}
+TENSOR_CORES = {kernel["name"] for kernel in tc.kernels()} - {"simt", "simt_skinny"}
+
+HALVES = {kernel["name"] for kernel in tc.kernels() if "float16" in kernel["maths"]}  # kernels that multiply fp16
 
 
 def plan(case, gpu=H200, **kwargs):
@@ -33,8 +35,18 @@ def test_model_layers_use_tensor_cores(dtype, gpu):
             assert plan(Case(1024, n, k, dtype, b=b, broadcast="(N)"), gpu).kernel in TENSOR_CORES
 
 
-def test_fp32_uses_simt():
-    assert plan(Case(512, 512, 512, torch.float32)).kernel == "simt"
+def test_fp32_without_tf32_uses_tensor_cores_where_they_are_faster():
+    kernels = {m: plan(Case(m, 2048, 1024, torch.float32, b="col")).kernel for m in (1, 32, 1024)}
+    assert kernels == {1: "simt_skinny", 32: "mma_skinny", 1024: "wgmma_bf16x6"}
+    assert plan(Case(1, 2048, 1024, torch.float32, b="col"), AMPERE).kernel == "simt_skinny"
+
+
+def test_parts_of_both_operands_take_workspace():
+    case = Case(200, 72, 100, torch.float32, a="strided", b="expanded")
+    x = next(x for x in plan(case).candidates if x.kernel == "wgmma_bf16x6" and x.k_slices == 1)
+    parts = [rows * 3 * 128 * 2 + -(-rows // 64) * 32 * 4 for rows in (200, 72)]  # K is padded to 128; a mark has 4 bytes
+    assert x.repack_a and x.repack_b and x.math == "bf16x6"
+    assert x.workspace_bytes == sum(-(-size // 256) * 256 for size in parts)
 
 
 def test_tf32_needs_precision_tf32():
@@ -268,7 +280,8 @@ def test_only_hopper_uses_wgmma():
 
 def test_shared_memory_size_limits_the_configurations():
     small = tc.Gpu(sm=86, num_sms=28, smem_per_block=64 * 1024)
-    candidates = [c for c in plan(Case(256, 256, 256), small).candidates if not c.kernel.startswith("wgmma")]
+    names = {x for x in HALVES if not x.startswith("wgmma")}
+    candidates = [c for c in plan(Case(256, 256, 256), small).candidates if c.kernel in names]
     reasons = {fits: {c.reason for c in candidates if (c.config["smem_bytes"] <= 64 * 1024) == fits} for fits in (True, False)}
     no_code = "this build has no machine code for it"  # of configurations for Hopper alone
     assert reasons == {True: {None}, False: {"its tiles do not fit the GPU's shared memory", no_code}}
@@ -307,7 +320,7 @@ def test_tma_kernels_are_unsupported_where_coordinates_overflow():
     make = lambda *shape: torch.empty(shape, dtype=torch.float16, device="meta")  # noqa: E731
     for n, fits in ((2**31 - 1024, True), (2**31 - 1023, False)):
         candidates = tc.plan(make(), make(2, 1), make(1, n), gpu=H200).candidates
-        assert {c.reason is None for c in candidates if c.kernel.startswith("wgmma")} == {fits}
+        assert {c.reason is None for c in candidates if c.kernel in HALVES and c.kernel.startswith("wgmma")} == {fits}
         assert any(c.reason is None for c in candidates)
 
 

@@ -60,6 +60,14 @@ def test_problems_are_within_bounds(seed):
             assert view.stride()[-1 if p.b == "row" else 0] == 1 or view.stride(-1) == 1
 
 
+def test_float32_takes_the_16_bit_problems_that_are_not_too_large():
+    drawn = DRAWN[1][:200]
+    chosen = shapes.in_float32(drawn)
+    assert 100 < len(chosen) < 200 and {p.dtype for p in chosen} == {"float32"}
+    small = [p for p in drawn if p.flops <= shapes.MAX_FLOAT32_FLOPS and 2 * p.bytes <= shapes.MAX_BYTES]
+    assert [p.shape for p in chosen] == [p.shape for p in small if p.is_16_bit]
+
+
 def test_models_have_distinct_sizes():
     sizes = [*shapes.GATED.values(), *shapes.PLAIN.values()]
     assert len(sizes) == len(set(sizes)) >= 35 and not shapes.GATED.keys() & shapes.PLAIN.keys()

@@ -293,6 +293,24 @@ def case_grid(dtypes=(torch.float16, torch.bfloat16), contiguous_operands=False)
     return list(dict.fromkeys(grid))
 
 
+def _maths(case: Case) -> set[str]:
+    """Return the maths that a case allows, as torch_addmm_tc.kernels() names them."""
+    if case.tf32:
+        return {"tf32"}
+    return {"float32", "bf16x6"} if case.dtype == torch.float32 else {str(case.dtype).removeprefix("torch.")}
+
+
+def suited(case: Case, name: str) -> Case:
+    """Return a case in a dtype that a kernel multiplies: its own if possible, and otherwise float32.
+
+    Args:
+        case: the case.
+        name: a name of the kernel or of one of its configurations.
+    """
+    kernel = next(x for x in _C.kernels() if x["name"] == name.split("/")[0])
+    return case if _maths(case) & set(kernel["maths"]) else replace(case, dtype=torch.float32)
+
+
 def kernel_grid(kernel: dict) -> list[Case]:
     """Return the cases that a kernel must pass: case_grid() for each of its maths.
 
@@ -300,7 +318,8 @@ def kernel_grid(kernel: dict) -> list[Case]:
         kernel: an entry of torch_addmm_tc.kernels().
     """
     contiguous = kernel["contiguous_operands"]
-    grid = case_grid([getattr(torch, name) for name in kernel["maths"] if name != "tf32"], contiguous)
+    dtypes = [x for x in UNIT_ROUNDOFF if _maths(Case(1, 1, 1, x)) & set(kernel["maths"])]
+    grid = case_grid(dtypes, contiguous)
     if "tf32" in kernel["maths"]:
         # TF32's rounding can flip the sign of an element near 0. An infinite alpha would make it the wrong infinity.
         grid += [replace(case, tf32=True) for case in case_grid([torch.float32], contiguous) if not math.isinf(case.alpha)]
@@ -318,9 +337,8 @@ def multiplies(kernel: dict, name: str, case: Case) -> bool:
         name: a name of one of the kernel's configurations, "NAME/INDEX" and modes, as runnable_configs() returns it.
         case: the case.
     """
-    math = "tf32" if case.tf32 else str(case.dtype).removeprefix("torch.")
     taken = case.k <= LONGEST_K.get(kernel["name"], case.k)
-    return taken and math in kernel["configs"][int(name.split("/")[1])]["maths"]
+    return taken and bool(_maths(case) & set(kernel["configs"][int(name.split("/")[1])]["maths"]))
 
 
 def sample(cases: list[Case], seed: int | str) -> list[Case]:
@@ -353,8 +371,8 @@ def runnable_configs() -> dict[str, list[str]]:
         with several names for each configuration: single blocks, clusters that share operands and clusters that share K, whose
         shapes the index decides. A kernel whose tiles may be narrower appears with one more, of narrower tiles in any cluster.
     """
-    x = torch.empty(256, 256, dtype=torch.float16, device="meta")
-    runnable = {(candidate.kernel, candidate.index) for candidate in plan(x, x, x).candidates if candidate.reason is None}
+    inputs = [torch.empty(256, 256, dtype=dtype, device="meta") for dtype in (torch.float16, torch.float32)]
+    runnable = {(y.kernel, y.index) for x in inputs for y in plan(x, x, x).candidates if y.reason is None}
 
     def names(kernel, i):
         every = kernel["clusters"]

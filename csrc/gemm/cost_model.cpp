@@ -86,6 +86,8 @@ constexpr double kShiftedTile = 3;      // a tile's first loads of B, which noth
 // mma_skinny.
 constexpr double kSkinnyBy4 = 1.54;      // loads of operands whose rows are aligned to 4 bytes or less
 constexpr double kSkinnyLatency = 1.59;  // of a K tile's loads
+constexpr double kSkinnyParts =
+    25;  // by hand, TFLOP/s of fp32 in parts, whatever the configuration: splitting B takes its time
 constexpr double kSkinnyStart = 0.139;
 constexpr double kSkinnyRows = 0.6;  // by hand, of 16 rows: 16x4096x4096 takes 12.2, and 1x4096x4096 10.6
 
@@ -124,7 +126,7 @@ double tma_start_us(const Config& config) { return kTmaStart - kTmaTile + kBoxSt
 
 double launch_us(const KernelTraits& kernel, const Config& config, const PlanKey& p, const Modes& modes,
                  const DeviceSpec& device) {
-  if (kernel.unit == Unit::simt) return kLaunch + kSimtStart;
+  if (kernel.access == OperandAccess::any) return kLaunch + kSimtStart;
   if (!repacks(kernel.access) || !uses_pdl(config)) return kLaunch;
   const bool prefetches = kernel.unit == Unit::wgmma && prefetches_k_tiles(p, config, modes, device.gpu.num_sms);
   return kLaunch - kOverlap + (needs_order(p, config, modes) ? kFreshGrid : 0) - (prefetches ? kPrefetches : 0) -
@@ -283,7 +285,9 @@ double estimate_skinny(const KernelTraits& kernel, const Config& config, Math ma
       double(std::min<int64_t>(config.blocks_per_sm, ceil_div(blocks_of(p, config, modes), device.gpu.num_sms)));
   const int by = std::min(alignment(p.a, p.m, p.k), alignment(p.b, p.k, p.n));
   const double copies = config.alignment == 16 || by > 4 ? 1 : kSkinnyBy4;
-  const double products = 2.0 * config.tile_m * config.tile_n * config.tile_k / sm_rate(kernel, config, math, device);
+  const double parts_rate = kSkinnyParts * 1e6 / device.gpu.num_sms * device.gpu.fp32_tflops / kH200.fp32_tflops;
+  const double rate = math == Math::f32_emulated ? parts_rate : sm_rate(kernel, config, math, device);
+  const double products = 2.0 * config.tile_m * config.tile_n * config.tile_k / rate;
   const double rows = double(std::min<int64_t>(config.tile_m, p.m)) / config.tile_m;
   const double product = k_tiles * norm4(products * resident * copies, kSkinnyLatency / config.stages);
   const bool odd = alignment(p.d, p.m, p.n) != 16 && !is_f32(p.d.dtype);
@@ -333,6 +337,11 @@ double estimate_multicast(const KernelTraits& kernel, const Config& config, Math
 
 double repack_us(const MatrixKey& x, int64_t outer, int64_t k, const DeviceSpec& device) {
   return 2.0 * outer * k * size_of(x.dtype) / bytes_per_us(device) + kLaunch;
+}
+
+double parts_us(const PlanKey& p, const DeviceSpec& device) {
+  const double elements = double(p.m + p.n) * p.k;
+  return elements * (4 + PartsLayout::kParts * 2) / bytes_per_us(device) + kLaunch;
 }
 
 // The reduction reads the partial sums, mostly from L2. With fewer than 2048 elements of D for each SM it leaves SMs idle.

@@ -26,6 +26,9 @@ int64_t clusters_at_once(const Config&, const Cluster&, const DeviceSpec&);
 // The time to copy an operand, (outer, K), into workspace.
 double repack_us(const MatrixKey& x, int64_t outer, int64_t k, const DeviceSpec&);
 
+// The time to write the parts of fp32 operands into workspace.
+double parts_us(const PlanKey&, const DeviceSpec&);
+
 // The time to add `layers` layers of partial products and finish D.
 double reduce_us(const PlanKey&, int layers, const DeviceSpec&);
 

@@ -13,13 +13,14 @@ enum class DType : uint8_t { f16, bf16, f32 };
 
 // How products are formed. Every math accumulates in fp32.
 enum class Math : uint8_t {
-  f16,       // fp16 operands, whose products are exact in fp32
-  bf16,      // bf16 operands, whose products are exact in fp32
-  tf32,      // fp32 operands rounded to TF32's 11 significant bits
-  f32_simt,  // fp32 operands, multiplied in fp32 on CUDA cores
+  f16,           // fp16 operands, whose products are exact in fp32
+  bf16,          // bf16 operands, whose products are exact in fp32
+  tf32,          // fp32 operands rounded to TF32's 11 significant bits
+  f32_emulated,  // fp32 operands as three bf16 parts each, of which six products are formed
+  f32_simt,      // fp32 operands, multiplied in fp32 on CUDA cores
 };
 
-constexpr Math kMaths[] = {Math::f16, Math::bf16, Math::tf32, Math::f32_simt};
+constexpr Math kMaths[] = {Math::f16, Math::bf16, Math::tf32, Math::f32_emulated, Math::f32_simt};
 
 // The precision that the caller asks for, in torch.backends' words. This limits the maths that the planner may choose for fp32.
 enum class Precision : uint8_t { ieee, tf32 };
@@ -55,6 +56,7 @@ constexpr const char* name_of(Math math) {
     case Math::f16: return "float16";
     case Math::bf16: return "bfloat16";
     case Math::tf32: return "tf32";
+    case Math::f32_emulated: return "bf16x6";
     case Math::f32_simt: return "float32";
   }
   __builtin_unreachable();
@@ -74,18 +76,20 @@ constexpr DType operand_dtype(Math math) {
     case Math::f16: return DType::f16;
     case Math::bf16: return DType::bf16;
     case Math::tf32:
+    case Math::f32_emulated:
     case Math::f32_simt: return DType::f32;
   }
   __builtin_unreachable();
 }
 
-// Whether a math keeps what `precision` promises.
+// Whether a math is one for `precision`: it keeps what that promises, and TF32 takes the place of emulation where it suffices.
 constexpr bool keeps(Math math, Precision precision) {
   switch (math) {
     case Math::f16:
     case Math::bf16:
     case Math::f32_simt: return true;
     case Math::tf32: return precision == Precision::tf32;
+    case Math::f32_emulated: return precision == Precision::ieee;
   }
   __builtin_unreachable();
 }

@@ -39,7 +39,8 @@ const char* unsupported_reason(const KernelTraits& kernel, const Config& config,
   if (device.gpu.sm < kernel.min_sm) return "the GPU is too old for it";
   if (device.gpu.sm > kernel.max_sm) return "the GPU no longer has its instructions";
   if (!multiplies(kernel, config, math)) return "it does not multiply operands of this dtype";
-  if (!keeps(math, key.precision)) return "its TF32 needs precision=\"tf32\"";
+  if (!keeps(math, key.precision))
+    return math == Math::tf32 ? "its TF32 needs precision=\"tf32\"" : "it keeps more bits than precision=\"tf32\" asks for";
   if (!has_code(kernel, config, device.gpu.sm)) return "this build has no machine code for it";
   if (key.batch != 1) return "it multiplies one pair of matrices";
   if (kernel.access == OperandAccess::contiguous && (order_of(key.a) == Order::strided || order_of(key.b) == Order::strided))

@@ -6,6 +6,7 @@
 #include "ceil_div.h"
 #include "desc.h"
 #include "device.h"
+#include "parts.h"
 #include "plan_key.h"
 
 namespace tc {
@@ -125,6 +126,10 @@ struct Launch {
   Modes modes;
   const DeviceSpec& device;
   void* stream;
+  // With OperandAccess::parts: the operands of `desc`, which are fp32, in workspace.
+  struct Parts {
+    OperandParts a, b;
+  } parts = {};
 };
 using Launcher = Status (*)(const Launch&);
 
@@ -145,7 +150,8 @@ enum class OperandAccess : uint8_t {
   aligned,               // a direction of stride 1 in 16-byte vectors (access.h); planner.cpp has other operands repacked
   aligned_fp32_along_k,  // `aligned`, and fp32 operands have K contiguous: ldmatrix and wgmma transpose only 16-bit elements
   aligned_a_along_k,     // `aligned`, and A has K contiguous
-  aligned_a_alone        // A as before; B has a direction of stride 1, and its rows begin anywhere
+  aligned_a_alone,       // A as before; B has a direction of stride 1, and its rows begin anywhere
+  parts                  // fp32 operands of any strides, whose parts are written to workspace first (parts.h)
 };
 constexpr bool repacks(OperandAccess access) { return access >= OperandAccess::aligned; }
 constexpr bool repacks_a_along_k(OperandAccess access, Math math) {

@@ -90,7 +90,12 @@ Candidate evaluate(const KernelTraits& kernel, const Config& config, Math math, 
   x.repack_a = repacks(kernel.access) && needs_repack(key.a, key.m, key.k, x.a_along_k(), config.alignment);
   x.repack_b =
       repacks(kernel.access) && needs_repack(transpose(key.b), key.n, key.k, x.b_along_k(), b_alignment(kernel.access, config));
+  if (x.writes_parts()) x.repack_a = x.repack_b = key.k > 0 && is_f32(key.a.dtype);
   choose_modes(x, after_repacks(key, x), device, scope);
+  if (x.writes_parts()) {
+    x.microseconds += key.k > 0 ? float(parts_us(key, device)) : 0;
+    return x;
+  }
   if (x.repack_a) x.microseconds += float(repack_us(key.a, key.m, key.k, device));
   if (x.repack_b) x.microseconds += float(repack_us(key.b, key.n, key.k, device));
   return x;
@@ -133,8 +138,11 @@ Workspace workspace_of(const PlanKey& key, const Candidate& x) {
   const PlanKey p = x.exchanged ? exchange_operands(key) : key;
   const auto aligned = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
   Workspace w{};
-  w.b = x.repack_a ? aligned(repacked_bytes(p.a, p.m, p.k, x.a_along_k())) : 0;
-  w.partials = w.b + (x.repack_b ? aligned(repacked_bytes(transpose(p.b), p.n, p.k, x.b_along_k())) : 0);
+  const auto copy = [&](const MatrixKey& operand, int64_t outer, bool along_k) {
+    return aligned(x.writes_parts() ? PartsLayout{outer, p.k}.bytes() : repacked_bytes(operand, outer, p.k, along_k));
+  };
+  w.b = x.repack_a ? copy(p.a, p.m, x.a_along_k()) : 0;
+  w.partials = w.b + (x.repack_b ? copy(transpose(p.b), p.n, x.b_along_k()) : 0);
   w.size = w.partials + x.layers() * p.m * x.partials_pitch(p.n) * 4;
   return w;
 }

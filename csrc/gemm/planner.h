@@ -23,6 +23,8 @@ struct Candidate {
   bool from_table = false;       // the plan of a loaded table (plans.h)
 
   int index() const { return int(config - kernel->configs.first); }
+  // Whether workspace takes the parts of A and B, instead of copies (repack_a and repack_b are then true).
+  bool writes_parts() const { return kernel->access == OperandAccess::parts; }
   // Whether the kernel needs A and B with K contiguous.
   bool a_along_k() const { return repacks_a_along_k(kernel->access, math); }
   bool b_along_k() const { return repacks_b_along_k(kernel->access, math); }

@@ -13,11 +13,18 @@ Status run(const GemmDesc& desc, const Candidate& candidate, const DeviceSpec& d
     x = target;
     return status;
   };
-  if (candidate.repack_a) {
+  Launch::Parts parts = {};
+  if (candidate.writes_parts()) {
+    if (candidate.repack_a) {
+      parts = {OperandParts::at(base + offsets.a, {p.m, p.k}), OperandParts::at(base + offsets.b, {p.n, p.k})};
+      const Status status = launch_parts(p, parts.a, parts.b, device, stream);
+      if (!status.ok()) return status;
+    }
+  } else if (candidate.repack_a) {
     const Status status = repack(p.a, p.m, candidate.a_along_k(), base + offsets.a);
     if (!status.ok()) return status;
   }
-  if (candidate.repack_b) {
+  if (candidate.repack_b && !candidate.writes_parts()) {
     MatrixView b = transpose(p.b);
     const Status status = repack(b, p.n, candidate.b_along_k(), base + offsets.b);
     if (!status.ok()) return status;
@@ -25,7 +32,7 @@ Status run(const GemmDesc& desc, const Candidate& candidate, const DeviceSpec& d
   }
   const Launcher launch = candidate.kernel->code[candidate.index()].launch;
   const auto product = [&](const GemmDesc& of) {
-    return launch({of, *candidate.config, candidate.math, candidate.modes, device, stream});
+    return launch({of, *candidate.config, candidate.math, candidate.modes, device, stream, parts});
   };
   if (candidate.layers() == 0) return product(p);
   void* const partials = base + offsets.partials;

@@ -14,6 +14,9 @@ Status run(const GemmDesc& desc, const Candidate& candidate, const DeviceSpec& d
 Status launch_repack(const MatrixView& x, const MatrixView& target, int64_t outer, int64_t k, const DeviceSpec& device,
                      void* stream);
 
+// kernels/00_parts.cu: writes the parts of A and B.
+Status launch_parts(const GemmDesc& desc, const OperandParts& a, const OperandParts& b, const DeviceSpec& device, void* stream);
+
 // Finishes D from fp32 partial products, (layers, M, N) with rows `pitch` elements apart.
 Status launch_reduce(const GemmDesc& desc, const float* partials, int64_t pitch, int layers, const DeviceSpec& device,
                      void* stream);

@@ -25,6 +25,7 @@
 #include "../ptx/pdl.cuh"
 #include "../tile/copy.cuh"
 #include "../tile/dispatch.h"
+#include "../tile/parts.cuh"
 #include "../tile/scheduler.cuh"
 #include "../tile/words.cuh"
 
@@ -33,6 +34,14 @@ namespace {
 
 template <int I>
 constexpr bool kUsesPdl = uses_pdl(kMmaSkinny[I]);
+
+// The sum of K products by fp32 arithmetic. Elements of a and b are a_step and b_step apart.
+__device__ __noinline__ float exact_sum(const float* a, int64_t a_step, const float* b, int64_t b_step, int64_t k) {
+  float sum = 0.f;
+#pragma unroll 8
+  for (int64_t i = 0; i < k; ++i) sum = fmaf(a[i * a_step], b[i * b_step], sum);
+  return sum;
+}
 
 // Rows of A and B begin at multiples of WIDTH bytes: 16, 8 or 2, and in fp32 16 or 4.
 template <int I, int WIDTH, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
@@ -48,10 +57,12 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
   constexpr int MMAS_N = BLK_N / 8, W = BLK_N / 8;                    // W: columns of a lane if B is contiguous along N
   constexpr int LOADS = B_K_CONTIGUOUS ? MMAS_N : LANE_K;             // a lane's loads of B in a step
   constexpr int WORDS = B_K_CONTIGUOUS ? 4 : W * int(sizeof(T)) / 4;  // of each
+  constexpr bool PARTS = MATH == Math::f32_emulated;
   static_assert(BLK_M == THREADS / 32 / WARPS_K * 16 && kMmaSkinny[I].tile_k * 2 == BLK_K * int(sizeof(T)));
 
   // ---- prologue ----
-  __shared__ float sums[WARPS_K][BLK_M][BLK_N + 4];  // (WARPS_K, BLK_M, BLK_N + 4)
+  __shared__ float sums[WARPS_K][BLK_M][BLK_N + 4];    // (WARPS_K, BLK_M, BLK_N + 4)
+  __shared__ float largest[PARTS ? THREADS / 32 : 1];  // (warps): the largest magnitude in A and B
   const int warp_k = threadIdx.x / 32 % WARPS_K, warp_m = threadIdx.x / 32 / WARPS_K * 16, lane = threadIdx.x % 32;
   const int g = lane / 4, q = lane % 4;  // PTX ISA, mma fragments: groupID and threadID_in_group
   const T* const b_data = static_cast<const T*>(p.b.data);
@@ -120,27 +131,48 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
       }
     };
     float acc[MMAS_N][4] = {};  // (BLK_M, BLK_N) over the warp
+    Magnitudes seen;            // by the lane, in A and B, if it multiplies parts
     // `by_element`: load_cut() loaded the stage.
     const auto multiply = [&](int stage, bool by_element = false) {
-      const auto rounded = [](uint32_t word) { return sizeof(T) == 4 ? to_tf32(word) : word; };
+      const auto rounded = [](uint32_t word) { return MATH == Math::tf32 ? to_tf32(word) : word; };
       const auto a_word = [&](int i, int word) { return rounded(a[stage][i].word(word, !by_element && is_odd(a_from[i]))); };
       const auto b_word = [&](int i, int word) {
         return rounded(b[stage][i].word(word, !by_element && is_odd(B_K_CONTIGUOUS ? b_from[i] : b_from[0] + i * p.b.row)));
       };
+      if constexpr (PARTS) {
+        const auto pair = [&](uint32_t x, uint32_t y) {
+          seen.note(__uint_as_float(x)), seen.note(__uint_as_float(y));
+          return PairParts(__uint_as_float(x), __uint_as_float(y));
+        };
+        PairParts a_parts[2][2], b_parts[2];
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {  // one mma.sync takes half of a lane's k
-        const uint32_t fragment[4] = {a_word(0, h * 2), a_word(1, h * 2), a_word(0, h * 2 + 1), a_word(1, h * 2 + 1)};
+        for (int h = 0; h < 2; ++h)
+#pragma unroll
+          for (int i = 0; i < 2; ++i) a_parts[h][i] = pair(a_word(h, i * 2), a_word(h, i * 2 + 1));
 #pragma unroll
         for (int j = 0; j < MMAS_N; ++j) {
-          if constexpr (B_K_CONTIGUOUS) {
-            mma_m16n8<MmaType<MATH>>(acc[j], fragment, b_word(j, h * 2), b_word(j, h * 2 + 1));
-          } else if constexpr (sizeof(T) == 4) {  // column j of the lane's rows h * 2 and h * 2 + 1 of B
-            mma_m16n8<MmaType<MATH>>(acc[j], fragment, b_word(h * 2, j), b_word(h * 2 + 1, j));
-          } else {  // column j of the lane's rows h * 4 to h * 4 + 3 of B
-            const auto pair = [&](int i) {
-              return __byte_perm(b_word(h * 4 + i, j / 2), b_word(h * 4 + i + 1, j / 2), j % 2 ? 0x7632 : 0x5410);
-            };
-            mma_m16n8<MmaType<MATH>>(acc[j], fragment, pair(0), pair(2));
+#pragma unroll
+          for (int i = 0; i < 2; ++i)
+            b_parts[i] =
+                B_K_CONTIGUOUS ? pair(b_word(j, i * 2), b_word(j, i * 2 + 1)) : pair(b_word(i * 2, j), b_word(i * 2 + 1, j));
+          multiply_parts(acc[j], a_parts, b_parts);
+        }
+      } else {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {  // one mma.sync takes half of a lane's k
+          const uint32_t fragment[4] = {a_word(0, h * 2), a_word(1, h * 2), a_word(0, h * 2 + 1), a_word(1, h * 2 + 1)};
+#pragma unroll
+          for (int j = 0; j < MMAS_N; ++j) {
+            if constexpr (B_K_CONTIGUOUS) {
+              mma_m16n8<MmaType<MATH>>(acc[j], fragment, b_word(j, h * 2), b_word(j, h * 2 + 1));
+            } else if constexpr (sizeof(T) == 4) {  // column j of the lane's rows h * 2 and h * 2 + 1 of B
+              mma_m16n8<MmaType<MATH>>(acc[j], fragment, b_word(h * 2, j), b_word(h * 2 + 1, j));
+            } else {  // column j of the lane's rows h * 4 to h * 4 + 3 of B
+              const auto pair = [&](int i) {
+                return __byte_perm(b_word(h * 4 + i, j / 2), b_word(h * 4 + i + 1, j / 2), j % 2 ? 0x7632 : 0x5410);
+              };
+              mma_m16n8<MmaType<MATH>>(acc[j], fragment, pair(0), pair(2));
+            }
           }
         }
       }
@@ -183,7 +215,16 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
         const int n = q * 2 + e % 2;
         sums[warp_k][warp_m + g + e / 2 * 8][B_K_CONTIGUOUS ? j * 8 + n : n * W + j] = acc[j][e];
       }
-    __syncthreads();
+    float least = 0.f;  // the least magnitude of a sum of parts that is as good as fp32's
+    if (PARTS && __syncthreads_or(seen.lossy())) {
+      const float of_lane = warp_max(seen.largest);
+      if (lane == 0) largest[threadIdx.x / 32] = of_lane;
+      __syncthreads();
+      float of_block = 0.f;
+      for (float x : largest) of_block = fmaxf(of_block, x);
+      least = least_sum(p.k, of_block);
+    }
+    if (!PARTS) __syncthreads();
 #pragma unroll
     for (int i = 0; i < D_PAIRS; ++i) {
       const int row = d_row + i * STEP_M;
@@ -192,6 +233,15 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
       for (int w = 0; w < WARPS_K; ++w)
 #pragma unroll
         for (int e = 0; e < 2; ++e) sum[e] += sums[w][row][d_col + e];
+      if constexpr (PARTS) {
+        const int64_t k0 = int64_t(work_tile.first) * BLK_K, k = min(p.k - k0, int64_t(work_tile.count) * BLK_K);
+        const T* const a_row = static_cast<const T*>(p.a.data) + (m0 + row) * p.a.row + k0 * p.a.col;
+        const T* const b_col = b_data + (n0 + d_col) * p.b.col + k0 * p.b.row;
+#pragma unroll
+        for (int e = 0; e < 2; ++e)
+          if (m0 + row < p.m && n0 + d_col + e < p.n && !is_as_good(sum[e], least))
+            sum[e] = exact_sum(a_row, p.a.col, b_col + e * p.b.col, p.b.row, k);
+      }
       finish_vector<T>(p, access, m0 + row, n0 + d_col, sum, c[i], work_tile.slice * p.m * p.n);
     }
     __syncthreads();  // the next tile's sums take the place of this tile's

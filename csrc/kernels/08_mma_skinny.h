@@ -5,7 +5,7 @@
 
 namespace tc {
 
-using MmaSkinnyMaths = Maths<Math::f16, Math::bf16, Math::tf32>;
+using MmaSkinnyMaths = Maths<Math::f16, Math::bf16, Math::tf32, Math::f32_emulated>;
 
 // A warp multiplies 16 rows by 64 bytes of K at a time. The warp slices of a block multiply tile_k.
 inline constexpr Config kMmaSkinny[] = {

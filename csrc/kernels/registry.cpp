@@ -17,6 +17,8 @@
 #include "12_mma_short.h"
 #include "13_mma_stationary.h"
 #include "14_wgmma_shifted.h"
+#include "15_wgmma_bf16x6.h"
+#include "16_simt_skinny.h"
 
 namespace tc {
 namespace {
@@ -29,6 +31,11 @@ constexpr bool kSplitK = true;  // KernelTraits::split_k
 const char* fits_stationary(const PlanKey& key, const Config& config, const DeviceSpec& device) {
   const bool fits = StationaryShape(key, config, device.gpu.num_sms).chunks > 0;
   return fits ? nullptr : "its columns of B, all of K deep, do not fit shared memory";
+}
+
+const char* parts_fit_coordinates(const PlanKey& key, const Config& config, const DeviceSpec& device) {
+  if (PartsLayout{key.m, key.k}.pitch() > INT32_MAX) return "coordinates of its parts do not fit 32 bits";
+  return needs_32_bit_coordinates(key, config, device);
 }
 
 template <auto& CONFIGS>
@@ -92,6 +99,13 @@ Span<const KernelTraits> kernels() {
                            estimate_stationary, kSingleBlock, {}, fits_stationary),
       rung<kWgmmaShifted>("wgmma_shifted", "for a large B whose rows begin anywhere: producers shift it into place, no repack",
                           Unit::wgmma, WgmmaShiftedMaths::set, OperandAccess::aligned_a_alone, kSplitK, estimate_shifted),
+      rung<kWgmmaBf16x6>(
+          "wgmma_bf16x6", "fp32 at tensor-core speed: three bf16 parts of each operand, six products, exact sums apart",
+          Unit::wgmma, WgmmaBf16x6Maths::set, OperandAccess::parts, kSplitK, estimate_tma_epilogue, kSingleBlock, {},
+          parts_fit_coordinates),
+      rung<kSimtSkinny>(
+          "simt_skinny", "for up to four rows in fp32: B from global memory into fp32 arithmetic, a block's warps share K",
+          Unit::simt, SimtSkinnyMaths::set, OperandAccess::aligned, kSplitK, estimate_skinny),
   };
   return ladder;
 }

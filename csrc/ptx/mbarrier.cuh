@@ -56,6 +56,17 @@ __device__ __forceinline__ void named_barrier(int name) {
   asm volatile("bar.sync %0, %1;" ::"r"(name), "n"(THREADS) : "memory");
 }
 
+// The same, and returns whether any of the threads calls it with `x`.
+template <int THREADS>
+__device__ __forceinline__ bool named_barrier_or(int name, bool x) {
+  uint32_t any;
+  asm volatile("{\n .reg .pred p, q;\n setp.ne.u32 p, %2, 0;\n bar.red.or.pred q, %1, %3, p;\n selp.u32 %0, 1, 0, q;\n}"
+               : "=r"(any)
+               : "r"(name), "r"(unsigned(x)), "n"(THREADS)
+               : "memory");
+  return any;
+}
+
 // A position in a ring of STAGES stages. `parity` is the parity of the phase that the stage's barriers are in.
 template <int STAGES>
 struct RingPosition {

@@ -28,6 +28,11 @@ struct MathTypes<Math::tf32> {
   using Mma = Tf32;
 };
 template <>
+struct MathTypes<Math::f32_emulated> {
+  using Operand = float;
+  using Mma = __nv_bfloat16;
+};
+template <>
 struct MathTypes<Math::f32_simt> {
   using Operand = float;
 };

@@ -1,5 +1,6 @@
 """Which of torch's products this package's op takes over. Compiled graphs, layers and enabled() all ask here."""
 
+import functools
 import sys
 
 import torch
@@ -29,9 +30,15 @@ def unsupported_reason(mat1, mat2) -> str | None:
         return f"its dtype is {mat1.dtype}"
     if mat1.device != mat2.device or device_kind(mat1) is None:
         return f"its operands are on {mat1.device} and {mat2.device}"
-    if mat1.is_cuda and mat1.dtype == torch.float32 and not tf32_allowed():
-        return "torch multiplies float32 without TF32 faster"
+    if mat1.is_cuda and mat1.dtype == torch.float32 and not tf32_allowed() and not emulates_float32(mat1.device.index):
+        return "torch multiplies float32 without TF32 faster on this GPU"
     return None
+
+
+@functools.cache
+def emulates_float32(index: int | None) -> bool:
+    """Whether tensor cores of the CUDA device multiply float32 with its own accuracy (wgmma_bf16x6, sm_90)."""
+    return torch.cuda.is_available() and torch.cuda.get_device_capability(index) == (9, 0)
 
 
 def is_differentiated(*tensors) -> bool:

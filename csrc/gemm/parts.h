@@ -1,0 +1,43 @@
+// The three bf16 parts of fp32 operands: how they lie in workspace. kernels/00_parts.cu writes them, kernels/15_wgmma_bf16x6.cu
+// reads them.
+#pragma once
+
+#include <algorithm>
+
+#include "access.h"
+#include "ceil_div.h"
+
+namespace tc {
+
+// An operand x, (outer, K), becomes rows of 3 x padded() bf16 elements: the first parts of the row's elements, the second, the third,
+// each with zeros from K on. The part of a K tile is then a box like any other.
+struct PartsLayout {
+  static constexpr int kParts = 3;
+  static constexpr int kBlock = 64;       // of outer and of K
+  static constexpr int kMostStrips = 32;  // a warp reads the marks of 64 rows at once
+  int64_t outer, k;
+
+  int64_t padded() const { return ceil_div(k, kBlock) * kBlock; }
+  int64_t pitch() const { return kParts * padded(); }
+  // A strip of K of 64 rows has a mark: the largest magnitude in it, negative if it has an element that its parts do not hold exactly.
+  int64_t strip_tiles() const { return ceil_div(ceil_div(k, kBlock), kMostStrips); }  // K tiles of a strip
+  int64_t strips() const { return ceil_div(ceil_div(k, kBlock), strip_tiles()); }
+  int64_t marks() const { return ceil_div(outer, kBlock) * kMostStrips; }
+
+  // The parts, then the marks.
+  int64_t parts_bytes() const { return outer * pitch() * 2; }
+  int64_t bytes() const { return parts_bytes() + marks() * 4; }
+};
+
+// An operand in workspace. Parts and marks are null if K is 0.
+struct OperandParts {
+  MatrixView parts;
+  float* marks;
+
+  static OperandParts at(void* memory, const PartsLayout& layout) {
+    return {{memory, layout.pitch(), 1, 0, DType::bf16},
+            reinterpret_cast<float*>(static_cast<char*>(memory) + layout.parts_bytes())};
+  }
+};
+
+}  // namespace tc

@@ -1,0 +1,15 @@
+// simt_skinny's configuration, for the planner and the kernel.
+#pragma once
+
+#include "../gemm/kernel.h"
+
+namespace tc {
+
+using SimtSkinnyMaths = Maths<Math::f32_simt>;
+
+inline constexpr Config kSimtSkinny[] = {
+    // tile_m, tile_n, tile_k, stages, threads, smem, blocks per SM, TFLOP/s, epilogue us, warp slices; smem keeps other blocks off the SM
+    {4, 32, 256, 4, 256, 116 * 1024, 1, 19.f, 0.6f, 8, 0, false, kEverywhere, 4},
+};
+
+}  // namespace tc

@@ -1,0 +1,81 @@
+// fp32 as three bf16 parts, and the products of parts. x = x0 + x1 + x2 exactly: each part is the rest rounded to bf16's 8 significant
+// bits, and fp32 has 24. Of the nine products of two elements' parts, kernels form the six of at least 2^-16 of the largest; the others
+// are at most 2^-24 of it (Ootomo and Yokota 2022, with bf16, which keeps fp32's range; cuBLAS calls nine such products BF16x9).
+//
+// Two things make the sum of such products another than fp32's. An infinity or a NaN makes it infinite or NaN, and so does a magnitude
+// whose first part rounds to infinity. An element below kExact may lose bits of its third part, because bf16 ends at 2^-133.
+#pragma once
+
+#include <cfloat>
+#include <cstdint>
+
+#include "../gemm/parts.h"
+#include "../ptx/mma.cuh"
+#include "../ptx/types.cuh"
+
+namespace tc {
+
+// The parts of two elements side by side, two bf16 to a word.
+struct PairParts {
+  uint32_t x[PartsLayout::kParts];
+
+  PairParts() = default;
+  __device__ __forceinline__ PairParts(float a, float b) {
+#pragma unroll
+    for (uint32_t& part : x) {
+      const __nv_bfloat162 rounded = __floats2bfloat162_rn(a, b);
+      const float2 taken = __bfloat1622float2(rounded);
+      part = reinterpret_cast<const uint32_t&>(rounded);
+      a -= taken.x, b -= taken.y;
+    }
+  }
+};
+
+// The parts of x and y of the five lesser products, the smallest first: (0, 2), (1, 1), (2, 0), (0, 1), (1, 0). The sixth is (0, 0).
+constexpr int kLesserProducts = 5;
+__device__ constexpr int lesser_part_of_x(int product) { return product < 3 ? product : product - 3; }
+__device__ constexpr int lesser_part_of_y(int product) { return product < 3 ? 2 - product : 4 - product; }
+
+// acc (16, 8) += A (16, 16) B (16, 8) in fp32. a holds pairs of k of rows g and g + 8, and b pairs of k, in mma.sync's order. Tensor
+// cores round towards zero when they add, so that the products of first parts have sums of their own, and fp32 additions, which round
+// to nearest, finish.
+__device__ __forceinline__ void multiply_parts(float (&acc)[4], const PairParts (&a)[2][2], const PairParts (&b)[2]) {
+  float lesser[4] = {}, first[4] = {};
+  const auto multiply = [&](float (&sum)[4], int x, int y) {
+    const uint32_t fragment[4] = {a[0][0].x[x], a[1][0].x[x], a[0][1].x[x], a[1][1].x[x]};
+    mma_m16n8<__nv_bfloat16>(sum, fragment, b[0].x[y], b[1].x[y]);
+  };
+#pragma unroll
+  for (int i = 0; i < kLesserProducts; ++i) multiply(lesser, lesser_part_of_x(i), lesser_part_of_y(i));
+  multiply(first, 0, 0);
+#pragma unroll
+  for (int e = 0; e < 4; ++e) acc[e] += first[e] + lesser[e];
+}
+
+// What an operand's elements say about their parts.
+struct Magnitudes {
+  static constexpr uint32_t kExactBits = 0x08800000;  // 2^-110: magnitudes from there on have exact parts
+  float largest = 0.f;
+  uint32_t smallest = UINT32_MAX;  // of nonzero elements: the bits without the sign, doubled, minus one
+
+  __device__ __forceinline__ void note(float x) {
+    largest = fmaxf(largest, fabsf(x));
+    smallest = min(smallest, __float_as_uint(x) * 2 - 1);
+  }
+  __device__ __forceinline__ bool lossy() const { return smallest < kExactBits * 2 - 1; }
+};
+
+__device__ __forceinline__ float warp_max(float x) {
+#pragma unroll
+  for (int lanes = 16; lanes > 0; lanes /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, lanes));
+  return x;
+}
+
+// The magnitude from which on a sum of k products is as good as fp32's, if an operand has lossy elements: one lacks at most 2^-134, so
+// that the sum lacks at most k 2^-134 times the other operand's largest element, which may be 2^-24 of the sum.
+__device__ __forceinline__ float least_sum(int64_t k, float largest_of_other) {
+  return float(k) * 0x1p-110f * largest_of_other;
+}
+__device__ __forceinline__ bool is_as_good(float sum, float least) { return fabsf(sum) >= least && fabsf(sum) <= FLT_MAX; }
+
+}  // namespace tc

@@ -1,0 +1,123 @@
+"""The kernels for float32 without TF32: as accurate as torch's SGEMM, and right on every value."""
+
+import math
+
+import pytest
+import torch
+from conftest import NO_GPU
+
+import torch_addmm_tc as tc
+from torch_addmm_tc.testing import Case, reference, runnable_configs
+
+if NO_GPU:
+    pytest.skip(f"every test needs {NO_GPU}", allow_module_level=True)
+
+pytestmark = pytest.mark.gpu
+
+KERNELS = ("mma_skinny", "wgmma_bf16x6", "simt_skinny")
+CONFIGS = [name for kernel in KERNELS for name in runnable_configs()[kernel]]
+MOST_OVER_TORCH = 1.5  # RMS error over torch's
+
+
+def run(kernel, a, b):
+    case = Case(a.shape[0], b.shape[1], a.shape[1], torch.float32, beta=0, alpha=1)
+    out = torch.full((case.m, case.n), math.nan, device="cuda")
+    return case.run(kernel, (torch.zeros((), device="cuda"), a, b), out)
+
+
+def product(a, b):
+    return reference(torch.zeros((), device="cuda"), a, b, beta=0)
+
+
+def spread(shape, octaves):
+    return torch.randn(shape, device="cuda") * torch.exp2(torch.randint(-octaves, octaves + 1, shape, device="cuda").float())
+
+
+def graded(shape):
+    return torch.randn(shape, device="cuda") * torch.exp2(-40 * torch.arange(shape[1], device="cuda") / shape[1])
+
+
+def cancelling(m, n, k):
+    """Return operands whose products cancel but for 2e-7 of them."""
+    x, y = torch.randn(m, -(-k // 2), device="cuda"), torch.randn(-(-k // 2), n, device="cuda")
+    return torch.cat([x, x * (1 + 2e-7)], 1)[:, :k], torch.cat([y, -y])[:k]
+
+
+DATA = {
+    "normal": lambda m, n, k: (torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda")),
+    "one-signed": lambda m, n, k: (torch.rand(m, k, device="cuda"), torch.rand(k, n, device="cuda")),
+    "spread by 2^12": lambda m, n, k: (spread((m, k), 12), spread((k, n), 12)),
+    "spread by 2^60": lambda m, n, k: (spread((m, k), 60), spread((k, n), 60)),
+    "graded": lambda m, n, k: (graded((m, k)), graded((n, k)).flip(1).t()),
+    "cancelling": cancelling,
+}
+
+
+@pytest.mark.parametrize("data", DATA)
+@pytest.mark.parametrize("k", (1, 2, 17, 64, 1000, 4096, 100_000))
+@pytest.mark.parametrize("kernel", CONFIGS)
+def test_error_is_that_of_sgemm(kernel, data, k):
+    """The RMS error relative to |A||B| is at most 1.5 times torch.mm's, and every element is within its bound."""
+    torch.manual_seed(k)
+    a, b = DATA[data](200, 264, k)
+    expected, magnitude = a.double() @ b.double(), a.double().abs() @ b.double().abs()
+    ours, theirs = run(kernel, a, b), torch.mm(a, b)
+    ours_rms, theirs_rms = (((x.double() - expected) / magnitude).square().mean().sqrt().item() for x in (ours, theirs))
+    assert product(a, b).error(ours) <= 1
+    assert ours_rms <= MOST_OVER_TORCH * theirs_rms
+
+
+FINITE = (3.4e38, torch.finfo(torch.float32).max, -3.39e38)  # the last two round to infinity in bf16
+TINY = (2.0**-110, 2.0**-111, 2.0**-126, 1e-40, 2.0**-149)
+
+
+@pytest.mark.parametrize("value", (math.inf, -math.inf, math.nan, *FINITE), ids=str)
+@pytest.mark.parametrize("m, n, k", ((200, 264, 100), (3, 70, 1000), (65, 129, 64)))
+@pytest.mark.parametrize("kernel", CONFIGS)
+def test_special_values_at_any_place(kernel, m, n, k, value):
+    """One value of A or of B is special. Infinities, NaNs and finite results are those of torch.mm."""
+    generator = torch.Generator().manual_seed(m + k)
+    for second in (False, True):
+        a, b = torch.randn(m, k, device="cuda") * 0.01, torch.randn(k, n, device="cuda") * 0.01
+        x = b if second else a
+        row, col = (int(torch.randint(size, (), generator=generator)) for size in x.shape)
+        x[row, col] = value
+        ours, theirs = run(kernel, a, b), torch.mm(a, b)
+        assert torch.equal(ours.isnan(), theirs.isnan())
+        assert torch.equal(ours.isinf(), theirs.isinf()) and torch.equal(ours[ours.isinf()], theirs[theirs.isinf()])
+        assert product(a, b).error(ours) <= 1
+
+
+@pytest.mark.parametrize("value", TINY, ids=str)
+@pytest.mark.parametrize("kernel", CONFIGS)
+def test_tiny_values_keep_their_bits(kernel, value):
+    """bf16 cannot hold the third parts of a row of A, and the other operand brings its products back into range."""
+    a, b = torch.randn(130, 200, device="cuda"), torch.randn(200, 141, device="cuda") * 2.0**100
+    a[7] *= value
+    a[71, 150] = value
+    assert product(a, b).error(run(kernel, a, b)) <= 1
+    assert product(b.t().contiguous(), a.t()).error(run(kernel, b.t().contiguous(), a.t())) <= 1
+
+
+def test_replays_of_a_graph_see_values_that_come_and_go():
+    a, b = torch.randn(300, 520, device="cuda"), torch.randn(520, 264, device="cuda")
+    c, graph = torch.randn(264, device="cuda"), torch.cuda.CUDAGraph()
+    tc.addmm(c, a, b)
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph):
+        out = tc.addmm(c, a, b)
+    graph.replay()
+    plain = out.clone()
+    for value in (math.nan, math.inf, 3.4e38, 1e-41):
+        for x in (a, b):
+            before = x[17, 19].clone()
+            x[17, 19] = value
+            out.fill_(math.nan)
+            graph.replay()
+            assert torch.equal(out.isfinite(), torch.addmm(c, a, b).isfinite())
+            assert torch.equal(out, tc.addmm(c, a, b)) or not out.isfinite().all()
+            assert reference(c, a, b).error(out) <= 1
+            x[17, 19] = before
+            out.fill_(math.nan)
+            graph.replay()
+            assert torch.equal(out, plain)
