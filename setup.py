@@ -51,7 +51,7 @@ CONFIGURATIONS = {
     "04_wmma_double_buffer": [BOTH],
     "02_wmma_naive": [BOTH],
     "08_mma_skinny": 4 * [BOTH],
-    "01_simt": [BOTH],
+    "01_simt": 2 * [BOTH],
 }
 HELPERS = ["00_workspace", "00_parts"]  # kernels without configurations
 

@@ -31,7 +31,7 @@ constexpr double kUnalignedCopies = 1.22;    // of operands that are read in les
 constexpr double kOddVectors = 1.15;         // the epilogue of a 16-bit D whose rows are not aligned to 16 bytes, in vectors
 constexpr double kOddElements = 3.96;        // the same element by element
 constexpr double kLatency = 1.8;             // of DRAM under load
-constexpr double kSimtStart = 4;             // by hand: simt's smallest problems take 7 to 9 in h100-candidates-20291004.json
+constexpr double kSimtStart = 1;             // by hand, for simt
 
 // Waves of tiles. Nearly all constants of the cost model, and the configurations' rates and epilogues, were fitted together to drawn
 // problems on an H200 and an H100; h200-tried.md, "The cost model by its residuals", says to which. The fit minimises what picks

@@ -1,8 +1,8 @@
 // simt: the first rung, fp32 arithmetic on CUDA cores.
 //
-// simt accepts any strides and any dtype, so it is also the fallback of all other rungs. A block of 64 threads computes a 64x64
-// tile of D, and each thread computes 8x8 elements of it. The block multiplies slabs of A and B in shared memory that are 16
-// deep in K.
+// simt accepts any strides and any dtype, so it is also the fallback of all other rungs. Each thread of a block computes 8x8 elements
+// of a tile of D. The block multiplies slabs of A and B in shared memory that are 16 deep in K. There are two of each: while the
+// threads multiply one, they hold the next in registers, and store it to the other.
 //
 // Slabs hold fp32 and lie K-major; A is transposed on its way in. One k of a thread's eight rows or columns is then two 16-byte
 // reads, and neighbouring threads share those reads by broadcast. Each read serves sixteen products, so FMA issue limits the
@@ -11,7 +11,8 @@
 // A global load takes four elements along the contiguous direction. Loads take single elements where no direction is
 // contiguous, at the matrix's edges, and at misaligned addresses.
 //
-// Measured (H200, 4096 cubed, python -m bench.ladder at 04bea51): 25 TFLOP/s.
+// Measured (H200, 4096 cubed): 37 TFLOP/s in tiles of 128x128, 31 in 64x64, cuBLAS's SGEMM 50 in the same run; one slab of each and tiles
+// of 64x64 had 25 (python -m bench.ladder at 04bea51).
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o simt.cubin csrc/kernels/01_simt.cu
 // Run:   python -m bench.sweep --kernel simt
@@ -19,66 +20,108 @@
 
 #include "../epilogue/vectors.cuh"
 #include "../layout/swizzle.h"
+#include "../ptx/pdl.cuh"
 #include "../tile/copy.cuh"
 #include "../tile/dispatch.h"
 
 namespace tc {
 namespace {
 
-constexpr int BLK = 64, BLK_K = 16, THREADS = 64, W = 4;  // W: elements of one load
-constexpr int PITCH = BLK + kSlabPad;                     // floats
+constexpr int BLK_K = 16, W = 4;  // W: elements of one load
 
-// Loads the slab at (outer0, k0) of X into smem. X is (outer, K) with strides (outer_stride, k_stride); smem is (BLK_K, PITCH).
-// `packed` says that X has a direction of stride 1 and that each W elements along it start at a multiple of their size.
-template <typename T>
-__device__ __forceinline__ void load_slab(float* smem, const MatrixView& x, int64_t outer_stride, int64_t k_stride,
-                                          int64_t outer0, int64_t k0, int64_t outer, int64_t k, bool packed) {
-  const bool along_k = k_stride == 1;
-  const int64_t step = along_k ? k_stride : outer_stride;
-#pragma unroll
-  for (int c = 0; c < BLK * BLK_K / W / THREADS; ++c) {
-    const int id = threadIdx.x + c * THREADS;
-    const int o = along_k ? id / (BLK_K / W) : id % (BLK / W) * W, kk = along_k ? id % (BLK_K / W) * W : id / (BLK / W);
-    const int64_t outer_left = outer - outer0 - o, k_left = k - k0 - kk;
-    const int64_t left = outer_left <= 0 || k_left <= 0 ? 0 : along_k ? k_left : outer_left;
-    const T* source = static_cast<const T*>(x.data) + (outer0 + o) * outer_stride + (k0 + kk) * k_stride;
-    Vec<T, W> v;
-    if (packed && left >= W) {
-      v = *reinterpret_cast<const Vec<T, W>*>(source);
-    } else {
-#pragma unroll
-      for (int e = 0; e < W; ++e) v.x[e] = e < left ? source[e * step] : T{};
-    }
-#pragma unroll
-    for (int e = 0; e < W; ++e) smem[along_k ? (kk + e) * PITCH + o : kk * PITCH + o + e] = to_float(v.x[e]);
+// A thread's part of slabs of BLK rows of A or columns of B.
+template <typename T, int BLK, int THREADS>
+struct Slab {
+  static constexpr int PITCH = BLK + kSlabPad, LOADS = BLK * BLK_K / W / THREADS;
+  static_assert(LOADS * THREADS * W == BLK * BLK_K);
+  Vec<T, W> v[LOADS];
+
+  // The load's place in the slab.
+  static __device__ __forceinline__ int outer_of(int load, bool along_k) {
+    const int id = threadIdx.x + load * THREADS;
+    return along_k ? id / (BLK_K / W) : id % (BLK / W) * W;
   }
-}
+  static __device__ __forceinline__ int k_of(int load, bool along_k) {
+    const int id = threadIdx.x + load * THREADS;
+    return along_k ? id % (BLK_K / W) * W : id / (BLK / W);
+  }
 
-template <typename T>
-__global__ __launch_bounds__(THREADS, kSimt[0].blocks_per_sm) void simt(const GemmDesc p, const VectorAccess access,
-                                                                        const bool a_packed, const bool b_packed) {
+  // Loads the slab at (outer0, k0) of x, (outer, K) with strides (outer_stride, k_stride). `packed` says that x has a direction
+  // of stride 1 and that each W elements along it start at a multiple of their size.
+  __device__ __forceinline__ void load(const MatrixView& x, int64_t outer_stride, int64_t k_stride, int64_t outer0, int64_t k0,
+                                       int64_t outer, int64_t k, bool packed) {
+    const bool along_k = k_stride == 1;
+    const int64_t step = along_k ? k_stride : outer_stride;
+#pragma unroll
+    for (int c = 0; c < LOADS; ++c) {
+      const int64_t o = outer0 + outer_of(c, along_k), kk = k0 + k_of(c, along_k);
+      const int64_t left = o >= outer || kk >= k ? 0 : along_k ? k - kk : outer - o;
+      const T* source = static_cast<const T*>(x.data) + o * outer_stride + kk * k_stride;
+      if (packed && left >= W) {
+        v[c] = *reinterpret_cast<const Vec<T, W>*>(source);
+      } else {
+#pragma unroll
+        for (int e = 0; e < W; ++e) v[c].x[e] = e < left ? source[e * step] : T{};
+      }
+    }
+  }
+
+  // Stores it to smem, (BLK_K, PITCH).
+  __device__ __forceinline__ void store(float* smem, bool along_k) const {
+#pragma unroll
+    for (int c = 0; c < LOADS; ++c) {
+      const int o = outer_of(c, along_k), kk = k_of(c, along_k);
+#pragma unroll
+      for (int e = 0; e < W; ++e) smem[along_k ? (kk + e) * PITCH + o : kk * PITCH + o + e] = to_float(v[c].x[e]);
+    }
+  }
+};
+
+template <int I, typename T>
+__global__ __launch_bounds__(kSimt[I].threads, kSimt[I].blocks_per_sm) void simt(const GemmDesc p, const VectorAccess access,
+                                                                                 const bool a_packed, const bool b_packed) {
   // ---- prologue ----
-  __shared__ __align__(16) float smem_a[BLK_K * PITCH];            // (BLK_K, PITCH)
-  __shared__ __align__(16) float smem_b[BLK_K * PITCH];            // (BLK_K, PITCH)
-  const int row = threadIdx.x / 8 * W, col = threadIdx.x % 8 * W;  // the thread's other four rows and columns lie 32 further on
-  const int64_t tiles_n = (p.n + BLK - 1) / BLK, tiles = (p.m + BLK - 1) / BLK * tiles_n;
+  constexpr int BLK_M = kSimt[I].tile_m, BLK_N = kSimt[I].tile_n, THREADS = kSimt[I].threads;
+  using SlabA = Slab<T, BLK_M, THREADS>;
+  using SlabB = Slab<T, BLK_N, THREADS>;
+  __shared__ __align__(16) float smem_a[2][BLK_K * SlabA::PITCH];  // (2, BLK_K, PITCH)
+  __shared__ __align__(16) float smem_b[2][BLK_K * SlabB::PITCH];  // (2, BLK_K, PITCH)
+  // A warp's threads form a rectangle of up to eight columns. A thread's other four rows and columns lie half a tile further on.
+  constexpr int ACROSS = BLK_N / 8, LANES_N = ACROSS < 8 ? ACROSS : 8, LANES_M = 32 / LANES_N, WARPS_N = ACROSS / LANES_N;
+  static_assert(THREADS == BLK_M / 8 * ACROSS);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int row = (warp / WARPS_N * LANES_M + lane / LANES_N) * W, col = (warp % WARPS_N * LANES_N + lane % LANES_N) * W;
+  const int64_t tiles_n = (p.n + BLK_N - 1) / BLK_N, tiles = (p.m + BLK_M - 1) / BLK_M * tiles_n;
+  wait_on_dependencies();
 
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    const int64_t m0 = tile / tiles_n * BLK, n0 = tile % tiles_n * BLK;
+    const int64_t m0 = tile / tiles_n * BLK_M, n0 = tile % tiles_n * BLK_N;
     float acc[2][2][W][W] = {};  // (row half, column half, W, W)
+    SlabA a_next;
+    SlabB b_next;
+    const auto load = [&](int64_t k0) {
+      a_next.load(p.a, p.a.row, p.a.col, m0, k0, p.m, p.k, a_packed);
+      b_next.load(p.b, p.b.col, p.b.row, n0, k0, p.n, p.k, b_packed);
+    };
+    const auto store = [&](int buffer) {
+      a_next.store(smem_a[buffer], p.a.col == 1);
+      b_next.store(smem_b[buffer], p.b.row == 1);
+    };
 
     // ---- main loop ----
+    if (p.k > 0) load(0), store(0);
+    __syncthreads();
     for (int64_t k0 = 0; k0 < p.k; k0 += BLK_K) {
-      load_slab<T>(smem_a, p.a, p.a.row, p.a.col, m0, k0, p.m, p.k, a_packed);
-      load_slab<T>(smem_b, p.b, p.b.col, p.b.row, n0, k0, p.n, p.k, b_packed);
-      __syncthreads();
+      const int buffer = k0 / BLK_K % 2;
+      const bool more = k0 + BLK_K < p.k;
+      if (more) load(k0 + BLK_K);
 #pragma unroll
       for (int k = 0; k < BLK_K; ++k) {
         Vec<float, W> a[2], b[2];  // (half, W)
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          a[h] = *reinterpret_cast<const Vec<float, W>*>(&smem_a[k * PITCH + row + h * 32]);
-          b[h] = *reinterpret_cast<const Vec<float, W>*>(&smem_b[k * PITCH + col + h * 32]);
+          a[h] = *reinterpret_cast<const Vec<float, W>*>(&smem_a[buffer][k * SlabA::PITCH + row + h * BLK_M / 2]);
+          b[h] = *reinterpret_cast<const Vec<float, W>*>(&smem_b[buffer][k * SlabB::PITCH + col + h * BLK_N / 2]);
         }
 #pragma unroll
         for (int hm = 0; hm < 2; ++hm)
@@ -89,6 +132,7 @@ __global__ __launch_bounds__(THREADS, kSimt[0].blocks_per_sm) void simt(const Ge
 #pragma unroll
               for (int j = 0; j < W; ++j) acc[hm][hn][i][j] = fmaf(a[hm].x[i], b[hn].x[j], acc[hm][hn][i][j]);
       }
+      if (more) store(buffer ^ 1);
       __syncthreads();
     }
 
@@ -98,7 +142,8 @@ __global__ __launch_bounds__(THREADS, kSimt[0].blocks_per_sm) void simt(const Ge
 #pragma unroll
       for (int hn = 0; hn < 2; ++hn)
 #pragma unroll
-        for (int i = 0; i < W; ++i) finish_vector<T>(p, access, m0 + hm * 32 + row + i, n0 + hn * 32 + col, acc[hm][hn][i]);
+        for (int i = 0; i < W; ++i)
+          finish_vector<T>(p, access, m0 + hm * BLK_M / 2 + row + i, n0 + hn * BLK_N / 2 + col, acc[hm][hn][i]);
   }
 }
 
@@ -108,8 +153,9 @@ Status launch_config(const Launch& call) {
   return with_math(SimtMaths(), call.math, [&](auto math) {
     using T = Operand<math>;
     const int packed = W * sizeof(T);
-    return launch<simt<T>>(call, p, vector_access_of(p), order_of(p.a) != Order::strided && alignment(p.a, p.m, p.k) >= packed,
-                           order_of(p.b) != Order::strided && alignment(p.b, p.k, p.n) >= packed);
+    return launch<simt<I, T>, true>(
+        call, p, vector_access_of(p), order_of(p.a) != Order::strided && alignment(p.a, p.m, p.k) >= packed,
+        order_of(p.b) != Order::strided && alignment(p.b, p.k, p.n) >= packed);
   });
 }
 

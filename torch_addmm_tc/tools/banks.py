@@ -136,11 +136,11 @@ def matrix_read(name: str, layout: Layout) -> Access:
     return Access(name, VECTOR, tuple(layout.address(row + i, col) for row, col in matrices for i in range(8)))
 
 
-SIMT_THREADS, SIMT_WIDTH = 64, 4  # THREADS and W of csrc/kernels/01_simt.cu
+SIMT_THREADS, SIMT_WIDTH = 64, 4  # THREADS of tiles of 64x64, and W, of csrc/kernels/01_simt.cu
 
 
 def simt_store(along_k: bool, layout: Layout) -> Access:
-    """Repeat load_slab (csrc/kernels/01_simt.cu): a thread stores its four elements one by one.
+    """Repeat Slab::store (csrc/kernels/01_simt.cu): a thread stores its four elements one by one.
 
     Args:
         along_k: whether K is the operand's contiguous dimension in global memory.
