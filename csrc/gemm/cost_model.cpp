@@ -86,8 +86,7 @@ constexpr double kShiftedTile = 3;      // a tile's first loads of B, which noth
 // mma_skinny.
 constexpr double kSkinnyBy4 = 1.54;      // loads of operands whose rows are aligned to 4 bytes or less
 constexpr double kSkinnyLatency = 1.59;  // of a K tile's loads
-constexpr double kSkinnyParts =
-    25;  // by hand, TFLOP/s of fp32 in parts, whatever the configuration: splitting B takes its time
+constexpr double kSkinnyParts = 25;      // by hand, TFLOP/s of fp32 in parts: splitting B takes its time in any configuration
 constexpr double kSkinnyStart = 0.139;
 constexpr double kSkinnyRows = 0.6;  // by hand, of 16 rows: 16x4096x4096 takes 12.2, and 1x4096x4096 10.6
 

@@ -19,8 +19,8 @@ double relative_rate(Math math, const KernelTraits& kernel) {
   switch (math) {
     case Math::f16:
     case Math::bf16:
+    case Math::f32_emulated:
     case Math::f32_simt: return 1;
-    case Math::f32_emulated: return 1;
     case Math::tf32: return kernel.unit == Unit::wgmma || kernel.access == OperandAccess::aligned ? 0.5 : 0.3;
   }
   __builtin_unreachable();

@@ -7,8 +7,6 @@
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o parts.cubin csrc/kernels/00_parts.cu
 // Run:   python -m bench.sweep --kernel wgmma_bf16x6
-#include <climits>
-
 #include "../gemm/run.h"
 #include "../ptx/pdl.cuh"
 #include "../tile/launch.h"

@@ -121,7 +121,7 @@ __global__ __launch_bounds__(kWgmmaBf16x6[I].threads, 1) void wgmma_bf16x6(
         p, paths, boxes + group * BOXES * BLOCK, rows + group * BLK_N * 4, c_full + group * BOXES * 8, 1 + group, thread};
     MarkedBlock of_a, of_b;
     float acc[1][BLK_N / 2];                    // (ROWS, BLK_N) over the warpgroup: sums of the tile
-    float first[BLK_N / 2], lesser[BLK_N / 2];  // the same of a K tile: of first parts, and of the other five products
+    float first[BLK_N / 2], lesser[BLK_N / 2];  // of half a K tile: of first parts, and of the other five products
 #pragma unroll
     for (float& x : acc[0]) x = 0.f;
     for (int t = 0; t < work_tile.count; ++t, at.advance()) {

@@ -3,7 +3,7 @@
 // are at most 2^-24 of it (Ootomo and Yokota 2022, with bf16, which keeps fp32's range; cuBLAS calls nine such products BF16x9).
 //
 // Two things make the sum of such products another than fp32's. An infinity or a NaN makes it infinite or NaN, and so does a magnitude
-// whose first part rounds to infinity. An element below kExact may lose bits of its third part, because bf16 ends at 2^-133.
+// whose first part rounds to infinity. An element below 2^-110 may lose bits of its third part, because bf16 ends at 2^-133.
 #pragma once
 
 #include <cfloat>

@@ -91,7 +91,7 @@ class Candidate:
         kernel: the kernel's name.
         index: the configuration's index among the kernel's "configs".
         config: the configuration, an entry of "configs".
-        math: "float16", "bfloat16", "float32" or "tf32".
+        math: "float16", "bfloat16", "float32", "tf32", or "bf16x6" for float32 from bf16 parts.
         microseconds: the predicted time.
         reason: why the configuration cannot run the problem, or None if it can.
         k_slices: the number of K slices. More than 1 means split-K, whose slices are summed in a fixed order.
@@ -99,7 +99,8 @@ class Candidate:
         cluster: (m, n, k). m x n blocks of a cluster share operands by multicast, and k blocks share the K of a tile. None for
             kernels without clusters.
         columns: columns of D that a tile covers: the configuration's "tile_n", or fewer.
-        repack_a, repack_b: whether the operand is copied into the workspace first, because the kernel cannot read its layout.
+        repack_a, repack_b: whether the operand is copied into the workspace first, because the kernel cannot read its layout,
+            or its parts are written there.
         exchanged: whether the kernel computes D^T = B^T A^T, because D is column-major.
         workspace_bytes: the size of the workspace.
         from_table: whether a loaded table of measured plans picks the candidate (load_plans).
