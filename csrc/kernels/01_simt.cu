@@ -27,7 +27,8 @@
 namespace tc {
 namespace {
 
-constexpr int BLK_K = 16, W = 4;  // W: elements of one load
+constexpr int BLK_K = 16, W = 4;        // W: elements of one load
+constexpr int kSumSteps = 256 / BLK_K;  // whose products are added in sequence
 
 // A thread's part of slabs of BLK rows of A or columns of B.
 template <typename T, int BLK, int THREADS>
@@ -86,9 +87,12 @@ __global__ __launch_bounds__(kSimt[I].threads, kSimt[I].blocks_per_sm) void simt
   using SlabB = Slab<T, BLK_N, THREADS>;
   __shared__ __align__(16) float smem_a[2][BLK_K * SlabA::PITCH];  // (2, BLK_K, PITCH)
   __shared__ __align__(16) float smem_b[2][BLK_K * SlabB::PITCH];  // (2, BLK_K, PITCH)
-  // A warp's threads form a rectangle of up to eight columns. A thread's other four rows and columns lie half a tile further on.
-  constexpr int ACROSS = BLK_N / 8, LANES_N = ACROSS < 8 ? ACROSS : 8, LANES_M = 32 / LANES_N, WARPS_N = ACROSS / LANES_N;
-  static_assert(THREADS == BLK_M / 8 * ACROSS);
+  // (4 * W, THREADS, W) sums of kSumSteps each. A thread reads and writes its own.
+  extern __shared__ __align__(16) char smem[];
+  Vec<float, W>* const sums = reinterpret_cast<Vec<float, W>*>(smem) + threadIdx.x;
+  // A warp's threads form a rectangle of 4 x 8. A thread's other four rows and columns lie half a tile further on.
+  constexpr int LANES_M = 4, LANES_N = 8, WARPS_N = BLK_N / 8 / LANES_N;
+  static_assert(THREADS == BLK_M / 8 * BLK_N / 8 && kSimt[I].smem_bytes == BLK_M * BLK_N * 4);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int row = (warp / WARPS_N * LANES_M + lane / LANES_N) * W, col = (warp % WARPS_N * LANES_N + lane % LANES_N) * W;
   const int64_t tiles_n = (p.n + BLK_N - 1) / BLK_N, tiles = (p.m + BLK_M - 1) / BLK_M * tiles_n;
@@ -111,10 +115,11 @@ __global__ __launch_bounds__(kSimt[I].threads, kSimt[I].blocks_per_sm) void simt
     // ---- main loop ----
     if (p.k > 0) load(0), store(0);
     __syncthreads();
-    for (int64_t k0 = 0; k0 < p.k; k0 += BLK_K) {
-      const int buffer = k0 / BLK_K % 2;
-      const bool more = k0 + BLK_K < p.k;
-      if (more) load(k0 + BLK_K);
+    const int steps = int((p.k + BLK_K - 1) / BLK_K);
+    for (int step = 0; step < steps; ++step) {
+      const int buffer = step % 2;
+      const bool more = step + 1 < steps;
+      if (more) load(int64_t(step + 1) * BLK_K);
 #pragma unroll
       for (int k = 0; k < BLK_K; ++k) {
         Vec<float, W> a[2], b[2];  // (half, W)
@@ -133,6 +138,19 @@ __global__ __launch_bounds__(kSimt[I].threads, kSimt[I].blocks_per_sm) void simt
               for (int j = 0; j < W; ++j) acc[hm][hn][i][j] = fmaf(a[hm].x[i], b[hn].x[j], acc[hm][hn][i][j]);
       }
       if (more) store(buffer ^ 1);
+      if (!more || (step + 1) % kSumSteps == 0) {
+        float (&parts)[4 * W][W] = reinterpret_cast<float (&)[4 * W][W]>(acc);
+#pragma unroll
+        for (int i = 0; i < 4 * W; ++i) {
+          Vec<float, W>& sum = sums[i * THREADS];
+#pragma unroll
+          for (int j = 0; j < W; ++j) parts[i][j] += step >= kSumSteps ? sum.x[j] : 0.f;
+          if (!more) continue;
+          sum = reinterpret_cast<const Vec<float, W>&>(parts[i]);
+#pragma unroll
+          for (int j = 0; j < W; ++j) parts[i][j] = 0.f;
+        }
+      }
       __syncthreads();
     }
 
