@@ -31,13 +31,16 @@ __global__ __launch_bounds__(kSimtSkinny[I].threads, kSimtSkinny[I].blocks_per_s
   // Element i of lane q is the step's k = q * LANE_STEP + i * ELEM_STEP. Single words lie side by side over the lanes.
   constexpr int LANE_STEP = WIDTH == 4 ? 1 : LANE_K, ELEM_STEP = WIDTH == 4 ? 4 : 1;
   constexpr int COLS = BLK_N / 8;  // of a lane: eight apart, or side by side if B is contiguous along N
-  static_assert(THREADS == WARPS * 32 && kSimtSkinny[I].tile_k * 2 == BLK_K * 4 && COLS == LANE_K);
+  constexpr int LOADS = B_K_CONTIGUOUS ? COLS : LANE_K,
+                WORDS = B_K_CONTIGUOUS ? LANE_K : COLS;  // of a lane's part of B in a step
+  static_assert(THREADS == WARPS * 32 && kSimtSkinny[I].tile_k * 2 == BLK_K * 4);
 
   // ---- prologue ----
   __shared__ float sums[WARPS][BLK_M][BLK_N];  // (WARPS, BLK_M, BLK_N)
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   const float* const a_data = static_cast<const float*>(p.a.data);
   const float* const b_data = static_cast<const float*>(p.b.data);
+  prefetch_first_k_tiles<BLK_N, BLK_K, THREADS, B_K_CONTIGUOUS>(b_data, p.b, p.n, p.k, schedule[blockIdx.x]);
   wait_on_dependencies();
   launch_dependents();
 
@@ -55,11 +58,11 @@ __global__ __launch_bounds__(kSimtSkinny[I].threads, kSimtSkinny[I].blocks_per_s
       else b_from[0] = b_data + (n0 + g * COLS < p.n ? n0 + g * COLS : 0) + q * LANE_STEP * p.b.row;
     }
     Words<4, A_K_CONTIGUOUS ? WIDTH : 16> a[STAGES][BLK_M];  // (STAGES, BLK_M, WARP_K) over the warp
-    Words<4, WIDTH> b[STAGES][LANE_K];  // (STAGES, BLK_N, WARP_K) over the warp: a column's k, or a k's columns
+    Words<WORDS, WIDTH> b[STAGES][LOADS];  // (STAGES, BLK_N, WARP_K) over the warp: a column's k, or a k's columns
     const auto load = [&](int stage, int step) {
       const int64_t k0 = int64_t(step) * WARP_K;
 #pragma unroll
-      for (int i = 0; i < LANE_K; ++i) {
+      for (int i = 0; i < LOADS; ++i) {
         if constexpr (B_K_CONTIGUOUS) b[stage][i].load(b_from[i] + k0, ELEM_STEP);
         else b[stage][i].load(b_from[0] + (k0 + i * ELEM_STEP) * p.b.row);
       }
@@ -74,7 +77,7 @@ __global__ __launch_bounds__(kSimtSkinny[I].threads, kSimtSkinny[I].blocks_per_s
       const int k_left = (int(p.k - k0) - q * LANE_STEP + ELEM_STEP - 1) / ELEM_STEP,
                 n_left = int(min(int64_t(COLS), p.n - n0 - g * COLS));
 #pragma unroll
-      for (int i = 0; i < LANE_K; ++i) {
+      for (int i = 0; i < LOADS; ++i) {
         if constexpr (B_K_CONTIGUOUS) b[stage][i].load_elements(b_from[i] + k0, ELEM_STEP, k_left);
         else b[stage][i].load_elements(b_from[0] + (k0 + i * ELEM_STEP) * p.b.row, 1, i < k_left ? n_left : 0);
       }

@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "copy.cuh"
+#include "scheduler.cuh"
+
 namespace tc {
 
 // Loads N consecutive 32-bit words from an address that is aligned to all of them. They are read once, so L1 does not keep them.
@@ -71,6 +74,21 @@ struct Words {
     asm volatile("ld.global.b32 %0, [%1];" : "=r"(to) : "l"(from));
   }
 };
+
+// L2 prefetches a block's first two K tiles of B while the kernel before ends. 1x4096x4096 took 11.6 us on an H200 with two K tiles,
+// 12.2 us with none, 12.6 us with six, and 15.5 us with all 16 (mma_skinny).
+template <int BLK_N, int BLK_K, int THREADS, bool B_K_CONTIGUOUS, typename T>
+__device__ __forceinline__ void prefetch_first_k_tiles(const T* data, const MatrixView& b, int64_t n, int64_t k,
+                                                       const WorkTile& work) {
+  const int64_t n0 = int64_t(work.tile.n) * BLK_N, k0 = int64_t(work.first) * BLK_K;
+  const int columns = int(min(int64_t(BLK_N), n - n0)), length = int(min(int64_t(min(work.count, 2)) * BLK_K, k - k0));
+  const auto prefetch = [&](const T* first, int64_t leading, int rows, int elements) {
+    prefetch_lines(first, leading * sizeof(T), rows, elements * int64_t(sizeof(T)), threadIdx.x, THREADS);
+  };
+  if constexpr (B_K_CONTIGUOUS) prefetch(data + n0 * b.col + k0, b.col, columns, length);
+  else prefetch(data + k0 * b.row + n0, b.row, length, columns);
+}
+
 __device__ __forceinline__ bool is_odd(const void* address) { return reinterpret_cast<uintptr_t>(address) % 4 != 0; }
 
 }  // namespace tc
