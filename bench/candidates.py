@@ -1,14 +1,15 @@
 """Times of every likely candidate on problems drawn from a seed: the data to which the cost model's constants are fitted.
 
-    python -m bench.candidates --json FILE [--seed S] [--count N] [--only TEXT] [--within X] [--most N] [--random N]
-                               [--kernel NAME]
+    python -m bench.candidates --json FILE [--seed S] [--count N] [--only TEXT] [--float32] [--within X] [--most N]
+                               [--random N] [--kernel NAME]
 
 For each problem of bench/shapes.py, the command times torch.addmm and the candidates predicted to take at most X times the
 shortest time: of each kernel, the N with the shortest predictions. Each runs in every cluster that it can have, with whole
 tiles and with the narrower ones that have the shortest prediction, with K whole and in as many slices as the planner would
 choose. Each of these ways counts as a candidate. --random adds N of the others at random: a fit to likely candidates alone
-does not see what its new constants take beyond them. The command prints the fastest candidate, the planner's pick and
-torch.addmm of each problem. Contenders run back to back. `python -m bench.fit FILE` compares the times with the predictions.
+does not see what its new constants take beyond them. --float32 is that of bench.survey. The command prints the fastest
+candidate, the planner's pick and torch.addmm of each problem. Contenders run back to back. `python -m bench.fit FILE` compares
+the times with the predictions.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from rich.progress import track
 
 import torch_addmm_tc as tc
 from bench.ceilings import ceilings
-from bench.shapes import draw
+from bench.shapes import draw, in_float32
 from bench.survey import GRAPH_MICROSECONDS, LAUNCH_MICROSECONDS, MAX_SETS, SECONDS_BUSY, Pool, sampled_error
 from bench.sweep import containing, run_by_name
 from bench.timing import record, sets_to_rotate
@@ -117,6 +118,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0, help="draws the problems")
     parser.add_argument("--count", type=int, default=100, help="problems to draw")
     parser.add_argument("--only", default="", help="only problems whose fields, joined by commas, contain this")
+    parser.add_argument("--float32", action="store_true", help="the 16-bit problems in float32 without TF32")
     parser.add_argument("--within", type=float, default=2.0, help="most of the shortest predicted time that is timed")
     parser.add_argument("--most", type=int, default=12, help="candidates of a kernel that are timed")
     parser.add_argument("--random", type=int, default=0, dest="at_random", help="candidates to add at random")
@@ -126,7 +128,8 @@ def main():
     result = {"record": record(), "gpu": gpu, "ceilings": ceilings(), "seed": options.seed, "rows": []}
     pool = Pool("cuda")
     with torch.inference_mode():
-        for problem in track(containing(options.only, draw(options.seed, options.count)), "candidates"):
+        drawn = draw(options.seed, options.count)
+        for problem in track(containing(options.only, in_float32(drawn) if options.float32 else drawn), "candidates"):
             which = {"within": options.within, "most": options.most, "kernel": options.kernel, "at_random": options.at_random}
             row = measure(problem, pool, peaks=result["ceilings"], **which)
             result["rows"].append(row)

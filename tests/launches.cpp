@@ -160,7 +160,8 @@ void check(const GemmDesc& p, const PlanKey& key, const Candidate& x, const Devi
       !persistent || int(product.gridDim.x) <= device.gpu.num_sms * x.config->blocks_per_sm, "more blocks than the GPU holds");
   if (!after) expect(recorded.clusters == cluster.blocks(), "another cluster than the candidate says");
   expect(product.gridDim.x % unsigned(cluster.blocks()) == 0, "a part of a cluster");
-  const int by_tma = x.kernel->access == OperandAccess::aligned_a_alone ? 1 : 2;  // operands; C and D may have maps too
+  const OperandAccess access = x.kernel->access;  // C and D may have maps too
+  const int by_tma = access == OperandAccess::any ? 0 : access == OperandAccess::aligned_a_alone ? 1 : 2;
   if (x.kernel->unit == Unit::wgmma && key.k > 0) expect(recorded.maps >= by_tma, "operands without tensor maps");
 }
 

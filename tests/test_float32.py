@@ -14,9 +14,9 @@ if NO_GPU:
 
 pytestmark = pytest.mark.gpu
 
-KERNELS = ("mma_skinny", "wgmma_bf16x6", "simt_skinny")
+KERNELS = ("simt", "mma_skinny", "wgmma_bf16x6", "simt_skinny", "wgmma_bf16x6_rs")
 CONFIGS = [name for kernel in KERNELS for name in runnable_configs()[kernel]]
-MOST_OVER_TORCH = 1.5  # RMS error over torch's
+MOST_OVER_TORCH = {"simt": 2}  # RMS error over torch's, otherwise 1.5
 
 
 def run(kernel, a, b):
@@ -57,14 +57,14 @@ DATA = {
 @pytest.mark.parametrize("k", (1, 2, 17, 64, 1000, 4096, 100_000))
 @pytest.mark.parametrize("kernel", CONFIGS)
 def test_error_is_that_of_sgemm(kernel, data, k):
-    """The RMS error relative to |A||B| is at most 1.5 times torch.mm's, and every element is within its bound."""
+    """The RMS error relative to |A||B| is at most 1.5 times torch.mm's, 2 in simt, and every element is within its bound."""
     torch.manual_seed(k)
     a, b = DATA[data](200, 264, k)
     expected, magnitude = a.double() @ b.double(), a.double().abs() @ b.double().abs()
     ours, theirs = run(kernel, a, b), torch.mm(a, b)
     ours_rms, theirs_rms = (((x.double() - expected) / magnitude).square().mean().sqrt().item() for x in (ours, theirs))
     assert product(a, b).error(ours) <= 1
-    assert ours_rms <= MOST_OVER_TORCH * theirs_rms
+    assert ours_rms <= MOST_OVER_TORCH.get(kernel.split("/")[0], 1.5) * theirs_rms
 
 
 FINITE = (3.4e38, torch.finfo(torch.float32).max, -3.39e38)  # the last two round to infinity in bf16

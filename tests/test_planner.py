@@ -36,8 +36,8 @@ def test_model_layers_use_tensor_cores(dtype, gpu):
 
 
 def test_fp32_without_tf32_uses_tensor_cores_where_they_are_faster():
-    kernels = {m: plan(Case(m, 2048, 1024, torch.float32, b="col")).kernel for m in (1, 32, 1024)}
-    assert kernels == {1: "simt_skinny", 32: "mma_skinny", 1024: "wgmma_bf16x6"}
+    kernels = {m: plan(Case(m, 2048, 1024, torch.float32, b="col")).kernel for m in (1, 32, 128, 1024)}
+    assert kernels == {1: "simt_skinny", 32: "mma_skinny", 128: "wgmma_bf16x6_rs", 1024: "wgmma_bf16x6"}
     assert plan(Case(1, 2048, 1024, torch.float32, b="col"), AMPERE).kernel == "simt_skinny"
 
 

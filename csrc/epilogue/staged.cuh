@@ -159,7 +159,8 @@ __device__ __forceinline__ void finish_elements(const GemmDesc& p, const RowShif
 // Calls act(c, d) with an element of C's type and one of D's. D is fp32 or, like C then, the operands' type T.
 template <typename T, typename F>
 __device__ __forceinline__ void with_types(const GemmDesc& p, F&& act) {
-  if (!is_f32(p.d.dtype)) act(T(), T());
+  if constexpr (std::is_same_v<T, float>) act(float(), float());
+  else if (!is_f32(p.d.dtype)) act(T(), T());
   else if (is_f32(p.c.dtype)) act(float(), float());
   else act(T(), float());
 }

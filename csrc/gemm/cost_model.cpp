@@ -83,6 +83,10 @@ constexpr double kInFours = 0.91;             // the same of clusters of four, 3
 constexpr double kShiftedKTile = 0.65;  // its producers' loads, shifts and stores of B
 constexpr double kShiftedTile = 3;      // a tile's first loads of B, which nothing hides
 
+// wgmma_bf16x6_rs, by hand.
+constexpr double kRsKTile = 0.5;  // a K tile's loads, splits and additions
+constexpr double kRsStart = 1.5;  // the first loads
+
 // mma_skinny.
 constexpr double kSkinnyBy4 = 1.54;      // loads of operands whose rows are aligned to 4 bytes or less
 constexpr double kSkinnyLatency = 1.59;  // of a K tile's loads
@@ -274,6 +278,16 @@ double estimate_shifted(const KernelTraits& kernel, const Config& config, Math m
   const double product = std::max(tile_us(kernel, config, math, p, modes, device), k_tiles * kShiftedKTile) + kShiftedTile;
   const double tiles = waves_of(config, p, modes, device, false).us(product, tma_finish_us(config, p));
   return tiles + launch_us(kernel, config, p, modes, device) + tma_start_us(config);
+}
+
+// A K tile takes as long as its products, or as the latency of its loads.
+double estimate_bf16x6_rs(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
+                          const DeviceSpec& device) {
+  const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
+  const double product = norm4(tile_us(kernel, config, math, p, modes, device), k_tiles * kRsKTile);
+  const double epilogue = config.epilogue_us + activation_us(p.activation) * large_tiles(config);
+  return waves_of(config, p, modes, device, false).us(product, epilogue) + kRsStart + kLaunch - kOverlap -
+         idle_us(blocks_of(p, config, modes), device);
 }
 
 // A warp's loads of a K tile take as long as the products, or the latency that few of them hide.

@@ -35,10 +35,7 @@ struct Sources {
 __device__ __forceinline__ void write_parts(const Source& x, const float (&v)[8], int64_t o, int64_t k, Magnitudes& seen) {
   PairParts pairs[4];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    pairs[i] = PairParts(v[i * 2], v[i * 2 + 1]);
-    seen.note(v[i * 2]), seen.note(v[i * 2 + 1]);
-  }
+  for (int i = 0; i < 4; ++i) pairs[i] = seen.note_pair(v[i * 2], v[i * 2 + 1]);
 #pragma unroll
   for (int part = 0; part < PartsLayout::kParts; ++part)
     *reinterpret_cast<uint4*>(x.parts + (o * PartsLayout::kParts + part) * x.padded + k) =

@@ -30,18 +30,10 @@ struct Marks {
   int strips;
 };
 
-// What the marks of an operand's part of a tile say.
-struct MarkedBlock {
-  float largest = 0.f;  // magnitude
-  bool lossy = false;   // whether elements lost bits
-
-  // Each lane reads the mark of one strip of 64 rows or columns.
-  __device__ void read(const float* marks, int64_t block, int strips, int lane) {
-    const float mark = lane < strips ? marks[block * PartsLayout::kMostStrips + lane] : 0.f;
-    largest = fmaxf(largest, fabsf(mark)), lossy |= mark < 0.f;
-  }
-  __device__ void combine_lanes() { lossy = __any_sync(0xffffffff, lossy), largest = warp_max(largest); }
-};
+// Each lane reads the mark of one strip of 64 rows or columns.
+__device__ __forceinline__ void read_marks(MarkedBlock& of, const float* marks, int64_t block, int strips, int lane) {
+  of.note(lane < strips ? marks[block * PartsLayout::kMostStrips + lane] : 0.f);
+}
 
 template <int I, bool kTmaOnly>
 __global__ __launch_bounds__(kWgmmaBf16x6[I].threads, 1) void wgmma_bf16x6(
@@ -145,9 +137,9 @@ __global__ __launch_bounds__(kWgmmaBf16x6[I].threads, 1) void wgmma_bf16x6(
         wgmma_commit();
         if (t == 0 && k0 == 0) {
           epilogue.prefetch(m0, n0);
-          of_a.read(marks.a, m0 / kBoxRows, m0 < p.m ? marks.strips : 0, lane);
+          read_marks(of_a, marks.a, m0 / kBoxRows, m0 < p.m ? marks.strips : 0, lane);
 #pragma unroll
-          for (int n = 0; n < BLK_N; n += 64) of_b.read(marks.b, (n0 + n) / 64, n0 + n < p.n ? marks.strips : 0, lane);
+          for (int n = 0; n < BLK_N; n += 64) read_marks(of_b, marks.b, (n0 + n) / 64, n0 + n < p.n ? marks.strips : 0, lane);
         }
         wgmma_wait<0>();
         if (k0 + STEPS_OF_SUM == K_STEPS) mbarrier_arrive_if(thread == 0, empty + at.stage * 8);
@@ -159,7 +151,7 @@ __global__ __launch_bounds__(kWgmmaBf16x6[I].threads, 1) void wgmma_bf16x6(
 
     // ---- products that the parts do not hold ----
     of_a.combine_lanes(), of_b.combine_lanes();
-    const float least = least_sum(p.k, fmaxf(of_a.lossy ? of_b.largest : 0.f, of_b.lossy ? of_a.largest : 0.f));
+    const float least = least_sum(p.k, of_a, of_b);
     bool differs = false;
 #pragma unroll
     for (int i = 0; i < BLK_N / 2; ++i) {
@@ -167,29 +159,13 @@ __global__ __launch_bounds__(kWgmmaBf16x6[I].threads, 1) void wgmma_bf16x6(
       differs |= inside && !is_as_good(acc[0][i], least);
     }
     if (work_tile.count > 0 && named_barrier_or<128>(1 + group, differs)) {
-      const float* const a = static_cast<const float*>(p.a.data);
-      const float* const b = static_cast<const float*>(p.b.data);
-      const int64_t end = min(p.k, int64_t(work_tile.first + work_tile.count) * BLK_K);
-#pragma unroll
-      for (float& x : acc[0]) x = 0.f;
-#pragma unroll 1
-      for (int64_t k = int64_t(work_tile.first) * BLK_K; k < end; ++k) {
-        float x[2];
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const int m = m0 + row + h * 8;
-          x[h] = m < p.m ? a[m * p.a.row + k * p.a.col] : 0.f;
-        }
-#pragma unroll
-        for (int i = 0; i < BLK_N / 2; i += 4)
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            const int n = n0 + i / 4 * 8 + col + e;
-            const float y = n < p.n ? b[k * p.b.row + n * p.b.col] : 0.f;
-#pragma unroll
-            for (int h = 0; h < 2; ++h) acc[0][i + h * 2 + e] = fmaf(x[h], y, acc[0][i + h * 2 + e]);
-          }
-      }
+      const int64_t k0 = int64_t(work_tile.first) * BLK_K;
+      const float* const a = static_cast<const float*>(p.a.data) + k0 * p.a.col;
+      const float* const b = static_cast<const float*>(p.b.data) + k0 * p.b.row + (n0 + col) * p.b.col;
+      const float* const rows[2] = {
+          a + min(int64_t(m0 + row), p.m - 1) * p.a.row, a + min(int64_t(m0 + row + 8), p.m - 1) * p.a.row};
+      form_exact_sums(
+          acc[0], rows, p.a.col, b, p.b.col, p.b.row, p.n - n0 - col, min(p.k - k0, int64_t(work_tile.count) * BLK_K));
     }
 
     // ---- epilogue ----

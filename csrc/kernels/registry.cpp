@@ -19,6 +19,7 @@
 #include "14_wgmma_shifted.h"
 #include "15_wgmma_bf16x6.h"
 #include "16_simt_skinny.h"
+#include "17_wgmma_bf16x6_rs.h"
 
 namespace tc {
 namespace {
@@ -106,6 +107,10 @@ Span<const KernelTraits> kernels() {
       rung<kSimtSkinny>(
           "simt_skinny", "for up to four rows in fp32: B from global memory into fp32 arithmetic, a block's warps share K",
           Unit::simt, SimtSkinnyMaths::set, OperandAccess::aligned, kSplitK, estimate_skinny),
+      rung<kWgmmaBf16x6Rs>(
+          "wgmma_bf16x6_rs", "for a long and a short operand in fp32: parts made in registers and on the way to shared memory",
+          Unit::wgmma, WgmmaBf16x6RsMaths::set, OperandAccess::any, kSplitK, estimate_bf16x6_rs, kSingleBlock, {},
+          no_further_demands),
   };
   return ladder;
 }

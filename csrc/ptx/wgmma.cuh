@@ -76,27 +76,32 @@ constexpr uint64_t kNextK = (K_CONTIGUOUS ? 32 : 16 * 128) >> 4;
 #define TC_R112 TC_R104 ", %104, %105, %106, %107, %108, %109, %110, %111"
 #define TC_R120 TC_R112 ", %112, %113, %114, %115, %116, %117, %118, %119"
 #define TC_R128 TC_R112 ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-// A, B, P, TA and TB are the numbers of the asm operands that follow the accumulators.
+// A, B, P, TA, TB and X are the numbers of the asm operands that follow the accumulators.
 #define TC_WGMMA_TEXT(SHAPE, TYPES, REGS, A, B, P, FLAGS)                                                                  \
   "{\n .reg .pred p;\n setp.ne.b32 p, %" #P ", 0;\n wgmma.mma_async.sync.aligned." SHAPE ".f32." TYPES " {" REGS "}, %" #A \
   ", %" #B ", p, 1, 1" FLAGS ";\n}"
-#define TC_WGMMA(WIDTH, REGS, A, B, P, TA, TB, ...)                                                          \
-  if constexpr (N == WIDTH && std::is_same_v<Left, Tf32Fragment>)                                            \
-    asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, 1, 0;\n wgmma.mma_async.sync.aligned.m64n" #WIDTH       \
-                 "k8.f32.tf32.tf32 {" REGS "}, {%" #A ", %" #B ", %" #P ", %" #TA "}, %" #TB ", p, 1, 1;\n}" \
-                 : __VA_ARGS__                                                                               \
-                 : "r"(a.x[0]), "r"(a.x[1]), "r"(a.x[2]), "r"(a.x[3]), "l"(b));                              \
-  else if constexpr (N == WIDTH && std::is_same_v<T, __half>)                                                \
-    asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k16", "f16.f16", REGS, A, B, P, ", %" #TA ", %" #TB)           \
-                 : __VA_ARGS__                                                                               \
-                 : "l"(a), "l"(b), "r"(int(accumulate)), "n"(!A_K_CONTIGUOUS), "n"(!B_K_CONTIGUOUS));        \
-  else if constexpr (N == WIDTH && std::is_same_v<T, __nv_bfloat16>)                                         \
-    asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k16", "bf16.bf16", REGS, A, B, P, ", %" #TA ", %" #TB)         \
-                 : __VA_ARGS__                                                                               \
-                 : "l"(a), "l"(b), "r"(int(accumulate)), "n"(!A_K_CONTIGUOUS), "n"(!B_K_CONTIGUOUS));        \
-  else if constexpr (N == WIDTH && std::is_same_v<T, Tf32>)                                                  \
-  asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k8", "tf32.tf32", REGS, A, B, P, "")                             \
-               : __VA_ARGS__                                                                                 \
+#define TC_WGMMA(WIDTH, REGS, A, B, P, TA, TB, X, ...)                                                           \
+  if constexpr (N == WIDTH && std::is_same_v<Left, Tf32Fragment>)                                                \
+    asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, 1, 0;\n wgmma.mma_async.sync.aligned.m64n" #WIDTH           \
+                 "k8.f32.tf32.tf32 {" REGS "}, {%" #A ", %" #B ", %" #P ", %" #TA "}, %" #TB ", p, 1, 1;\n}"     \
+                 : __VA_ARGS__                                                                                   \
+                 : "r"(a.x[0]), "r"(a.x[1]), "r"(a.x[2]), "r"(a.x[3]), "l"(b));                                  \
+  else if constexpr (N == WIDTH && std::is_same_v<Left, Bf16Fragment>)                                           \
+    asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %" #X ", 0;\n wgmma.mma_async.sync.aligned.m64n" #WIDTH     \
+                 "k16.f32.bf16.bf16 {" REGS "}, {%" #A ", %" #B ", %" #P ", %" #TA "}, %" #TB ", p, 1, 1, 0;\n}" \
+                 : __VA_ARGS__                                                                                   \
+                 : "r"(a.x[0]), "r"(a.x[1]), "r"(a.x[2]), "r"(a.x[3]), "l"(b), "r"(int(accumulate)));            \
+  else if constexpr (N == WIDTH && std::is_same_v<T, __half>)                                                    \
+    asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k16", "f16.f16", REGS, A, B, P, ", %" #TA ", %" #TB)               \
+                 : __VA_ARGS__                                                                                   \
+                 : "l"(a), "l"(b), "r"(int(accumulate)), "n"(!A_K_CONTIGUOUS), "n"(!B_K_CONTIGUOUS));            \
+  else if constexpr (N == WIDTH && std::is_same_v<T, __nv_bfloat16>)                                             \
+    asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k16", "bf16.bf16", REGS, A, B, P, ", %" #TA ", %" #TB)             \
+                 : __VA_ARGS__                                                                                   \
+                 : "l"(a), "l"(b), "r"(int(accumulate)), "n"(!A_K_CONTIGUOUS), "n"(!B_K_CONTIGUOUS));            \
+  else if constexpr (N == WIDTH && std::is_same_v<T, Tf32>)                                                      \
+  asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k8", "tf32.tf32", REGS, A, B, P, "")                                 \
+               : __VA_ARGS__                                                                                     \
                : "l"(a), "l"(b), "r"(int(accumulate)))
 
 // A (64, 8) of TF32 in registers. Lane l of warp w of the warpgroup holds elements (16 w + l / 4 + 8 h, l % 4 + 4 e) in
@@ -105,9 +110,15 @@ struct Tf32Fragment {
   uint32_t x[4];
 };
 
+// A (64, 16) of bf16 in registers. The same lane holds elements (16 w + l / 4 + 8 h, l % 4 * 2 + 8 e) and, in the upper half, the next
+// along K.
+struct Bf16Fragment {
+  uint32_t x[4];
+};
+
 // D (64, N) += A (64, K) B (K, N) in fp32, or D = A B if `accumulate` is false. K is 32 bytes deep: 16 elements of a 16-bit
-// type or 8 TF32 values. Operands are given by descriptors, A also by a Tf32Fragment, with which `accumulate` must be true. TF32
-// operands in shared memory must be contiguous along K. wgmma truncates fp32 to TF32. Lane l of warp w of the warpgroup holds
+// type or 8 TF32 values. Operands are given by descriptors, A also by a Bf16Fragment, or by a Tf32Fragment, with which `accumulate` must
+// be true. With fragments B must be contiguous along K. TF32 operands in shared memory must be contiguous along K. wgmma truncates fp32 to TF32. Lane l of warp w of the warpgroup holds
 // elements (16 w + l / 4 + 8 h, 8 j + l % 4 * 2 + e) in d[4 j + 2 h + e].
 template <typename T, int N, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS, typename Left>
 __device__ __forceinline__ void wgmma(float (&d)[N / 2], const Left& a, uint64_t b, bool accumulate) {
@@ -115,35 +126,35 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], const Left& a, uint64_t
   constexpr bool listed = N % 16 == 0 || N <= 200;
   static_assert(N % 8 == 0 && N <= 256 && listed, "add a line to the table below");
   static_assert(sizeof(T) == 2 || (A_K_CONTIGUOUS && B_K_CONTIGUOUS));
-  TC_WGMMA(8, TC_R4, 4, 5, 6, 7, 8, TC_F4(0));
-  TC_WGMMA(16, TC_R8, 8, 9, 10, 11, 12, TC_F8(0));
-  TC_WGMMA(24, TC_R12, 12, 13, 14, 15, 16, TC_F8(0), TC_F4(8));
-  TC_WGMMA(32, TC_R16, 16, 17, 18, 19, 20, TC_F16(0));
-  TC_WGMMA(40, TC_R20, 20, 21, 22, 23, 24, TC_F16(0), TC_F4(16));
-  TC_WGMMA(48, TC_R24, 24, 25, 26, 27, 28, TC_F16(0), TC_F8(16));
-  TC_WGMMA(56, TC_R28, 28, 29, 30, 31, 32, TC_F16(0), TC_F8(16), TC_F4(24));
-  TC_WGMMA(64, TC_R32, 32, 33, 34, 35, 36, TC_F32(0));
-  TC_WGMMA(72, TC_R36, 36, 37, 38, 39, 40, TC_F32(0), TC_F4(32));
-  TC_WGMMA(80, TC_R40, 40, 41, 42, 43, 44, TC_F32(0), TC_F8(32));
-  TC_WGMMA(88, TC_R44, 44, 45, 46, 47, 48, TC_F32(0), TC_F8(32), TC_F4(40));
-  TC_WGMMA(96, TC_R48, 48, 49, 50, 51, 52, TC_F32(0), TC_F16(32));
-  TC_WGMMA(104, TC_R52, 52, 53, 54, 55, 56, TC_F32(0), TC_F16(32), TC_F4(48));
-  TC_WGMMA(112, TC_R56, 56, 57, 58, 59, 60, TC_F32(0), TC_F16(32), TC_F8(48));
-  TC_WGMMA(120, TC_R60, 60, 61, 62, 63, 64, TC_F32(0), TC_F16(32), TC_F8(48), TC_F4(56));
-  TC_WGMMA(128, TC_R64, 64, 65, 66, 67, 68, TC_F32(0), TC_F32(32));
-  TC_WGMMA(136, TC_R68, 68, 69, 70, 71, 72, TC_F32(0), TC_F32(32), TC_F4(64));
-  TC_WGMMA(144, TC_R72, 72, 73, 74, 75, 76, TC_F32(0), TC_F32(32), TC_F8(64));
-  TC_WGMMA(152, TC_R76, 76, 77, 78, 79, 80, TC_F32(0), TC_F32(32), TC_F8(64), TC_F4(72));
-  TC_WGMMA(160, TC_R80, 80, 81, 82, 83, 84, TC_F32(0), TC_F32(32), TC_F16(64));
-  TC_WGMMA(168, TC_R84, 84, 85, 86, 87, 88, TC_F32(0), TC_F32(32), TC_F16(64), TC_F4(80));
-  TC_WGMMA(176, TC_R88, 88, 89, 90, 91, 92, TC_F32(0), TC_F32(32), TC_F16(64), TC_F8(80));
-  TC_WGMMA(184, TC_R92, 92, 93, 94, 95, 96, TC_F32(0), TC_F32(32), TC_F16(64), TC_F8(80), TC_F4(88));
-  TC_WGMMA(192, TC_R96, 96, 97, 98, 99, 100, TC_F32(0), TC_F32(32), TC_F32(64));
-  TC_WGMMA(200, TC_R100, 100, 101, 102, 103, 104, TC_F32(0), TC_F32(32), TC_F32(64), TC_F4(96));
-  TC_WGMMA(208, TC_R104, 104, 105, 106, 107, 108, TC_F32(0), TC_F32(32), TC_F32(64), TC_F8(96));
-  TC_WGMMA(224, TC_R112, 112, 113, 114, 115, 116, TC_F32(0), TC_F32(32), TC_F32(64), TC_F16(96));
-  TC_WGMMA(240, TC_R120, 120, 121, 122, 123, 124, TC_F32(0), TC_F32(32), TC_F32(64), TC_F16(96), TC_F8(112));
-  TC_WGMMA(256, TC_R128, 128, 129, 130, 131, 132, TC_F32(0), TC_F32(32), TC_F32(64), TC_F32(96));
+  TC_WGMMA(8, TC_R4, 4, 5, 6, 7, 8, 9, TC_F4(0));
+  TC_WGMMA(16, TC_R8, 8, 9, 10, 11, 12, 13, TC_F8(0));
+  TC_WGMMA(24, TC_R12, 12, 13, 14, 15, 16, 17, TC_F8(0), TC_F4(8));
+  TC_WGMMA(32, TC_R16, 16, 17, 18, 19, 20, 21, TC_F16(0));
+  TC_WGMMA(40, TC_R20, 20, 21, 22, 23, 24, 25, TC_F16(0), TC_F4(16));
+  TC_WGMMA(48, TC_R24, 24, 25, 26, 27, 28, 29, TC_F16(0), TC_F8(16));
+  TC_WGMMA(56, TC_R28, 28, 29, 30, 31, 32, 33, TC_F16(0), TC_F8(16), TC_F4(24));
+  TC_WGMMA(64, TC_R32, 32, 33, 34, 35, 36, 37, TC_F32(0));
+  TC_WGMMA(72, TC_R36, 36, 37, 38, 39, 40, 41, TC_F32(0), TC_F4(32));
+  TC_WGMMA(80, TC_R40, 40, 41, 42, 43, 44, 45, TC_F32(0), TC_F8(32));
+  TC_WGMMA(88, TC_R44, 44, 45, 46, 47, 48, 49, TC_F32(0), TC_F8(32), TC_F4(40));
+  TC_WGMMA(96, TC_R48, 48, 49, 50, 51, 52, 53, TC_F32(0), TC_F16(32));
+  TC_WGMMA(104, TC_R52, 52, 53, 54, 55, 56, 57, TC_F32(0), TC_F16(32), TC_F4(48));
+  TC_WGMMA(112, TC_R56, 56, 57, 58, 59, 60, 61, TC_F32(0), TC_F16(32), TC_F8(48));
+  TC_WGMMA(120, TC_R60, 60, 61, 62, 63, 64, 65, TC_F32(0), TC_F16(32), TC_F8(48), TC_F4(56));
+  TC_WGMMA(128, TC_R64, 64, 65, 66, 67, 68, 69, TC_F32(0), TC_F32(32));
+  TC_WGMMA(136, TC_R68, 68, 69, 70, 71, 72, 73, TC_F32(0), TC_F32(32), TC_F4(64));
+  TC_WGMMA(144, TC_R72, 72, 73, 74, 75, 76, 77, TC_F32(0), TC_F32(32), TC_F8(64));
+  TC_WGMMA(152, TC_R76, 76, 77, 78, 79, 80, 81, TC_F32(0), TC_F32(32), TC_F8(64), TC_F4(72));
+  TC_WGMMA(160, TC_R80, 80, 81, 82, 83, 84, 85, TC_F32(0), TC_F32(32), TC_F16(64));
+  TC_WGMMA(168, TC_R84, 84, 85, 86, 87, 88, 89, TC_F32(0), TC_F32(32), TC_F16(64), TC_F4(80));
+  TC_WGMMA(176, TC_R88, 88, 89, 90, 91, 92, 93, TC_F32(0), TC_F32(32), TC_F16(64), TC_F8(80));
+  TC_WGMMA(184, TC_R92, 92, 93, 94, 95, 96, 97, TC_F32(0), TC_F32(32), TC_F16(64), TC_F8(80), TC_F4(88));
+  TC_WGMMA(192, TC_R96, 96, 97, 98, 99, 100, 101, TC_F32(0), TC_F32(32), TC_F32(64));
+  TC_WGMMA(200, TC_R100, 100, 101, 102, 103, 104, 105, TC_F32(0), TC_F32(32), TC_F32(64), TC_F4(96));
+  TC_WGMMA(208, TC_R104, 104, 105, 106, 107, 108, 109, TC_F32(0), TC_F32(32), TC_F32(64), TC_F8(96));
+  TC_WGMMA(224, TC_R112, 112, 113, 114, 115, 116, 117, TC_F32(0), TC_F32(32), TC_F32(64), TC_F16(96));
+  TC_WGMMA(240, TC_R120, 120, 121, 122, 123, 124, 125, TC_F32(0), TC_F32(32), TC_F32(64), TC_F16(96), TC_F8(112));
+  TC_WGMMA(256, TC_R128, 128, 129, 130, 131, 132, 133, TC_F32(0), TC_F32(32), TC_F32(64), TC_F32(96));
 }
 
 #undef TC_F4

@@ -62,7 +62,28 @@ struct Magnitudes {
     largest = fmaxf(largest, fabsf(x));
     smallest = min(smallest, __float_as_uint(x) * 2 - 1);
   }
+  __device__ __forceinline__ PairParts note_pair(float x, float y) {
+    note(x), note(y);
+    return PairParts(x, y);
+  }
   __device__ __forceinline__ bool lossy() const { return smallest < kExactBits * 2 - 1; }
+  // PartsLayout's mark for what the warp's lanes have noted.
+  __device__ __forceinline__ float mark_of_warp() const {
+    const float of_warp = __uint_as_float(__reduce_max_sync(0xffffffff, __float_as_uint(largest)));
+    return __any_sync(0xffffffff, lossy()) ? -of_warp : of_warp;
+  }
+};
+
+// What the marks of an operand's part of a tile say.
+struct MarkedBlock {
+  float largest = 0.f;  // magnitude
+  bool lossy = false;   // whether elements lost bits
+
+  __device__ __forceinline__ void note(float mark) { largest = fmaxf(largest, fabsf(mark)), lossy |= mark < 0.f; }
+  __device__ __forceinline__ void combine_lanes() {
+    lossy = __any_sync(0xffffffff, lossy);
+    largest = __uint_as_float(__reduce_max_sync(0xffffffff, __float_as_uint(largest)));
+  }
 };
 
 __device__ __forceinline__ float warp_max(float x) {
@@ -76,6 +97,31 @@ __device__ __forceinline__ float warp_max(float x) {
 __device__ __forceinline__ float least_sum(int64_t k, float largest_of_other) {
   return float(k) * 0x1p-110f * largest_of_other;
 }
+__device__ __forceinline__ float least_sum(int64_t k, const MarkedBlock& a, const MarkedBlock& b) {
+  return least_sum(k, fmaxf(a.lossy ? b.largest : 0.f, b.lossy ? a.largest : 0.f));
+}
 __device__ __forceinline__ bool is_as_good(float sum, float least) { return fabsf(sum) >= least && fabsf(sum) <= FLT_MAX; }
+
+// Forms a thread's sums of a wgmma tile again, by fp32 arithmetic in the order of simt: acc[i] is the product of row x[i / 2 % 2] and
+// column i / 4 * 8 + i % 2 of y, of which `columns` lie in the matrix. Elements of `count` k are x_step and y_step apart.
+template <int N>
+__device__ __forceinline__ void form_exact_sums(float (&acc)[N], const float* const (&x)[2], int64_t x_step, const float* y,
+                                                int64_t y_outer, int64_t y_step, int64_t columns, int64_t count) {
+#pragma unroll
+  for (float& sum : acc) sum = 0.f;
+#pragma unroll 1
+  for (int64_t k = 0; k < count; ++k) {
+    const float of_rows[2] = {x[0][k * x_step], x[1][k * x_step]};
+#pragma unroll
+    for (int i = 0; i < N; i += 4)
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int column = i * 2 + e;
+        const float of_column = column < columns ? y[column * y_outer + k * y_step] : 0.f;
+#pragma unroll
+        for (int h = 0; h < 2; ++h) acc[i + h * 2 + e] = fmaf(of_rows[h], of_column, acc[i + h * 2 + e]);
+      }
+  }
+}
 
 }  // namespace tc
