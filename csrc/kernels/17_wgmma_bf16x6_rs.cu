@@ -119,7 +119,7 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {
       mbarrier_init(full + s * 8, 4);
-      mbarrier_init(empty + s * 8, GROUPS);
+      mbarrier_init(empty + s * 8, GROUPS * 4);
     }
   }
   __syncthreads();
@@ -281,7 +281,8 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
 #pragma unroll
         for (int i = 0; i < SHARED / 2; ++i) acc[i] += first[i] + lesser[i];
       }
-      mbarrier_arrive_if(thread == 0, empty + at.stage * 8);
+      __syncwarp();  // every lane has read its mark
+      mbarrier_arrive_if(lane == 0, empty + at.stage * 8);
       begin_k_tile(!next.advance(schedule));
       if ((t + 1) % kSumTiles == 0 && t + 1 < work_tile.count) {  // the staged part of D holds the sums so far
         if (t < kSumTiles) named_barrier<128>(1 + group);         // all warps have read the last tile's part
