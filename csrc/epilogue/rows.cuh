@@ -20,7 +20,7 @@ __device__ __forceinline__ float load_bias(const GemmDesc& p, int64_t j0) {
 template <typename T, int COLS>
 __device__ __forceinline__ void prefetch_bias(const GemmDesc& p, int64_t j0) {
   const T* const from = bias_element<T, COLS>(p, j0);
-  if (from) asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+  if (from) prefetch_l2(from);
 }
 
 // Turns a warp's products into elements of D. c(x, y, e) is C beside acc[x][y][e].

@@ -11,8 +11,8 @@
 // A global load takes four elements along the contiguous direction. Loads take single elements where no direction is
 // contiguous, at the matrix's edges, and at misaligned addresses.
 //
-// Measured (H200, 4096 cubed): 37 TFLOP/s in tiles of 128x128, 31 in 64x64, cuBLAS's SGEMM 50 in the same run; one slab of each and tiles
-// of 64x64 had 25 (python -m bench.ladder at 04bea51).
+// Measured (H200, 4096 cubed): 34 TFLOP/s in tiles of 128x128, 29 in 64x64, cuBLAS's SGEMM 51 in the same run. One sum of all of K instead
+// of sums of 256 had 37 and 31.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o simt.cubin csrc/kernels/01_simt.cu
 // Run:   python -m bench.sweep --kernel simt

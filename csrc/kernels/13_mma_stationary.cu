@@ -32,7 +32,7 @@ __device__ __forceinline__ void prefetch_rows(const MatrixView& a, int64_t m0, i
   const int64_t row = m0 + lane % 16;
   for (int i = 0; i < ROWS; i += 16)
     for (int64_t at = lane / 16 * 128; row + i < m && at < k * size; at += 256)
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(a.data) + (row + i) * a.row * size + at));
+      prefetch_l2(static_cast<const char*>(a.data) + (row + i) * a.row * size + at);
 }
 
 // A launch's StationaryShape, as the kernel reads it.

@@ -80,28 +80,27 @@ constexpr uint64_t kNextK = (K_CONTIGUOUS ? 32 : 16 * 128) >> 4;
 #define TC_WGMMA_TEXT(SHAPE, TYPES, REGS, A, B, P, FLAGS)                                                                  \
   "{\n .reg .pred p;\n setp.ne.b32 p, %" #P ", 0;\n wgmma.mma_async.sync.aligned." SHAPE ".f32." TYPES " {" REGS "}, %" #A \
   ", %" #B ", p, 1, 1" FLAGS ";\n}"
-#define TC_WGMMA(WIDTH, REGS, A, B, P, TA, TB, X, ...)                                                           \
-  if constexpr (N == WIDTH && std::is_same_v<Left, Tf32Fragment>)                                                \
-    asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, 1, 0;\n wgmma.mma_async.sync.aligned.m64n" #WIDTH           \
-                 "k8.f32.tf32.tf32 {" REGS "}, {%" #A ", %" #B ", %" #P ", %" #TA "}, %" #TB ", p, 1, 1;\n}"     \
-                 : __VA_ARGS__                                                                                   \
-                 : "r"(a.x[0]), "r"(a.x[1]), "r"(a.x[2]), "r"(a.x[3]), "l"(b));                                  \
-  else if constexpr (N == WIDTH && std::is_same_v<Left, Bf16Fragment>)                                           \
-    asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %" #X ", 0;\n wgmma.mma_async.sync.aligned.m64n" #WIDTH     \
-                 "k16.f32.bf16.bf16 {" REGS "}, {%" #A ", %" #B ", %" #P ", %" #TA "}, %" #TB ", p, 1, 1, 0;\n}" \
-                 : __VA_ARGS__                                                                                   \
-                 : "r"(a.x[0]), "r"(a.x[1]), "r"(a.x[2]), "r"(a.x[3]), "l"(b), "r"(int(accumulate)));            \
-  else if constexpr (N == WIDTH && std::is_same_v<T, __half>)                                                    \
-    asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k16", "f16.f16", REGS, A, B, P, ", %" #TA ", %" #TB)               \
-                 : __VA_ARGS__                                                                                   \
-                 : "l"(a), "l"(b), "r"(int(accumulate)), "n"(!A_K_CONTIGUOUS), "n"(!B_K_CONTIGUOUS));            \
-  else if constexpr (N == WIDTH && std::is_same_v<T, __nv_bfloat16>)                                             \
-    asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k16", "bf16.bf16", REGS, A, B, P, ", %" #TA ", %" #TB)             \
-                 : __VA_ARGS__                                                                                   \
-                 : "l"(a), "l"(b), "r"(int(accumulate)), "n"(!A_K_CONTIGUOUS), "n"(!B_K_CONTIGUOUS));            \
-  else if constexpr (N == WIDTH && std::is_same_v<T, Tf32>)                                                      \
-  asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k8", "tf32.tf32", REGS, A, B, P, "")                                 \
-               : __VA_ARGS__                                                                                     \
+#define TC_WGMMA_FRAGMENT(SHAPE, TYPES, REGS, A, B, P, TA, TB, X, FLAGS, ...)                                                 \
+  asm volatile("{\n .reg .pred p;\n setp.ne.b32 p, %" #X ", 0;\n wgmma.mma_async.sync.aligned." SHAPE ".f32." TYPES " {" REGS \
+               "}, {%" #A ", %" #B ", %" #P ", %" #TA "}, %" #TB ", p, 1, 1" FLAGS ";\n}"                                     \
+               : __VA_ARGS__                                                                                                  \
+               : "r"(a.x[0]), "r"(a.x[1]), "r"(a.x[2]), "r"(a.x[3]), "l"(b), "r"(int(accumulate)))
+#define TC_WGMMA(WIDTH, REGS, A, B, P, TA, TB, X, ...)                                                 \
+  if constexpr (N == WIDTH && std::is_same_v<Left, Tf32Fragment>)                                      \
+    TC_WGMMA_FRAGMENT("m64n" #WIDTH "k8", "tf32.tf32", REGS, A, B, P, TA, TB, X, "", __VA_ARGS__);     \
+  else if constexpr (N == WIDTH && std::is_same_v<Left, Bf16Fragment>)                                 \
+    TC_WGMMA_FRAGMENT("m64n" #WIDTH "k16", "bf16.bf16", REGS, A, B, P, TA, TB, X, ", 0", __VA_ARGS__); \
+  else if constexpr (N == WIDTH && std::is_same_v<T, __half>)                                          \
+    asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k16", "f16.f16", REGS, A, B, P, ", %" #TA ", %" #TB)     \
+                 : __VA_ARGS__                                                                         \
+                 : "l"(a), "l"(b), "r"(int(accumulate)), "n"(!A_K_CONTIGUOUS), "n"(!B_K_CONTIGUOUS));  \
+  else if constexpr (N == WIDTH && std::is_same_v<T, __nv_bfloat16>)                                   \
+    asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k16", "bf16.bf16", REGS, A, B, P, ", %" #TA ", %" #TB)   \
+                 : __VA_ARGS__                                                                         \
+                 : "l"(a), "l"(b), "r"(int(accumulate)), "n"(!A_K_CONTIGUOUS), "n"(!B_K_CONTIGUOUS));  \
+  else if constexpr (N == WIDTH && std::is_same_v<T, Tf32>)                                            \
+  asm volatile(TC_WGMMA_TEXT("m64n" #WIDTH "k8", "tf32.tf32", REGS, A, B, P, "")                       \
+               : __VA_ARGS__                                                                           \
                : "l"(a), "l"(b), "r"(int(accumulate)))
 
 // A (64, 8) of TF32 in registers. Lane l of warp w of the warpgroup holds elements (16 w + l / 4 + 8 h, l % 4 + 4 e) in
@@ -117,9 +116,9 @@ struct Bf16Fragment {
 };
 
 // D (64, N) += A (64, K) B (K, N) in fp32, or D = A B if `accumulate` is false. K is 32 bytes deep: 16 elements of a 16-bit
-// type or 8 TF32 values. Operands are given by descriptors, A also by a Bf16Fragment, or by a Tf32Fragment, with which `accumulate` must
-// be true. With fragments B must be contiguous along K. TF32 operands in shared memory must be contiguous along K. wgmma truncates fp32 to TF32. Lane l of warp w of the warpgroup holds
-// elements (16 w + l / 4 + 8 h, 8 j + l % 4 * 2 + e) in d[4 j + 2 h + e].
+// type or 8 TF32 values. Operands are given by descriptors, A also by a fragment, with which B must be contiguous along K. TF32 operands
+// in shared memory must be contiguous along K. wgmma truncates fp32 to TF32. Lane l of warp w of the warpgroup holds elements
+// (16 w + l / 4 + 8 h, 8 j + l % 4 * 2 + e) in d[4 j + 2 h + e].
 template <typename T, int N, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS, typename Left>
 __device__ __forceinline__ void wgmma(float (&d)[N / 2], const Left& a, uint64_t b, bool accumulate) {
   static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, Tf32>);
@@ -191,6 +190,7 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], const Left& a, uint64_t
 #undef TC_R120
 #undef TC_R128
 #undef TC_WGMMA_TEXT
+#undef TC_WGMMA_FRAGMENT
 #undef TC_WGMMA
 
 }  // namespace tc

@@ -168,6 +168,8 @@ __device__ __forceinline__ void copy_tile_async(T* smem, const T* gmem, int64_t 
 // operands up to this size.
 constexpr int64_t kSmallOperands = 16 << 20;
 
+__device__ __forceinline__ void prefetch_l2(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
+
 // Prefetches into L2 the cache lines of `rows` rows of `bytes` bytes, `pitch` bytes apart. Thread `thread` takes every
 // `threads`-th cache line.
 __device__ __forceinline__ void prefetch_lines(const void* first, int64_t pitch, int rows, int64_t bytes, int thread,
@@ -175,8 +177,7 @@ __device__ __forceinline__ void prefetch_lines(const void* first, int64_t pitch,
   constexpr int CACHE_LINE = 128;  // bytes
   const int per_row = int((bytes + CACHE_LINE - 1) / CACHE_LINE);
   for (int i = thread; i < rows * per_row; i += threads)
-    asm volatile(
-        "prefetch.global.L2 [%0];" ::"l"(static_cast<const char*>(first) + i / per_row * pitch + i % per_row * CACHE_LINE));
+    prefetch_l2(static_cast<const char*>(first) + i / per_row * pitch + i % per_row * CACHE_LINE);
 }
 
 }  // namespace tc

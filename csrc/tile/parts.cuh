@@ -52,6 +52,11 @@ __device__ __forceinline__ void multiply_parts(float (&acc)[4], const PairParts 
   for (int e = 0; e < 4; ++e) acc[e] += first[e] + lesser[e];
 }
 
+// The largest of the warp's x, which are not negative: such floats are in the order of their bits.
+__device__ __forceinline__ float warp_max(float x) {
+  return __uint_as_float(__reduce_max_sync(0xffffffff, __float_as_uint(x)));
+}
+
 // What an operand's elements say about their parts.
 struct Magnitudes {
   static constexpr uint32_t kExactBits = 0x08800000;  // 2^-110: magnitudes from there on have exact parts
@@ -69,7 +74,7 @@ struct Magnitudes {
   __device__ __forceinline__ bool lossy() const { return smallest < kExactBits * 2 - 1; }
   // PartsLayout's mark for what the warp's lanes have noted.
   __device__ __forceinline__ float mark_of_warp() const {
-    const float of_warp = __uint_as_float(__reduce_max_sync(0xffffffff, __float_as_uint(largest)));
+    const float of_warp = warp_max(largest);
     return __any_sync(0xffffffff, lossy()) ? -of_warp : of_warp;
   }
 };
@@ -80,17 +85,8 @@ struct MarkedBlock {
   bool lossy = false;   // whether elements lost bits
 
   __device__ __forceinline__ void note(float mark) { largest = fmaxf(largest, fabsf(mark)), lossy |= mark < 0.f; }
-  __device__ __forceinline__ void combine_lanes() {
-    lossy = __any_sync(0xffffffff, lossy);
-    largest = __uint_as_float(__reduce_max_sync(0xffffffff, __float_as_uint(largest)));
-  }
+  __device__ __forceinline__ void combine_lanes() { lossy = __any_sync(0xffffffff, lossy), largest = warp_max(largest); }
 };
-
-__device__ __forceinline__ float warp_max(float x) {
-#pragma unroll
-  for (int lanes = 16; lanes > 0; lanes /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, lanes));
-  return x;
-}
 
 // The magnitude from which on a sum of k products is as good as fp32's, if an operand has lossy elements: one lacks at most 2^-134, so
 // that the sum lacks at most k 2^-134 times the other operand's largest element, which may be 2^-24 of the sum.

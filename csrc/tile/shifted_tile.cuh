@@ -44,7 +44,7 @@ struct ShiftedTile {
     for (int left = int(min(k, int64_t(MOST))); left > 0; left -= BLK_K, at += step() - next)
 #pragma unroll
       for (int i = 0; i < Tile::COUNT; ++i)
-        if (exist(i, left) > 0) asm volatile("prefetch.global.L2 [%0];" ::"l"(at + i * Tile::STEP * leading));
+        if (exist(i, left) > 0) prefetch_l2(at + i * Tile::STEP * leading);
   }
 
   __device__ __forceinline__ void skip() { next = step(); }
@@ -56,7 +56,7 @@ struct ShiftedTile {
     const char* const first = next + t * (step() - next);
 #pragma unroll
     for (int i = 0; i < Tile::COUNT; ++i)
-      if (exist(i, k_left) > 0) asm volatile("prefetch.global.L2 [%0];" ::"l"(first + i * Tile::STEP * leading));
+      if (exist(i, k_left) > 0) prefetch_l2(first + i * Tile::STEP * leading);
   }
 
   // fetch() and store() of a K tile that lies inside the operand, with at least a vector behind it: no vector is cut, and all words
