@@ -20,6 +20,7 @@
 #include "15_wgmma_bf16x6.h"
 #include "16_simt_skinny.h"
 #include "17_wgmma_bf16x6_rs.h"
+#include "18_simt_kstage.h"
 
 namespace tc {
 namespace {
@@ -111,6 +112,8 @@ Span<const KernelTraits> kernels() {
           "wgmma_bf16x6_rs", "for a long and a short operand in fp32: parts made in registers and on the way to shared memory",
           Unit::wgmma, WgmmaBf16x6RsMaths::set, OperandAccess::any, kSplitK, estimate_bf16x6_rs, kSingleBlock, {},
           no_further_demands),
+      rung<kSimtKstage>("simt_kstage", "8x8 register tiles from a ring of K tiles that lie as in global memory, no repack",
+                        Unit::simt, SimtKstageMaths::set, OperandAccess::contiguous, kSplitK),
   };
   return ladder;
 }
