@@ -28,6 +28,7 @@ __global__ __launch_bounds__(kSimtKstage[I].threads, kSimtKstage[I].blocks_per_s
   constexpr int STAGES = kSimtKstage[I].stages, THREADS = kSimtKstage[I].threads, WARPS = THREADS / 32;
   constexpr int WARPS_N = simt_kstage_warps_n(BLK_M, BLK_N), WARP_M = BLK_M / (WARPS / WARPS_N), WARP_N = BLK_N / WARPS_N;
   constexpr int LANES_M = 4, LANES_N = 8, ROWS = WARP_M / LANES_M, COLS = WARP_N / LANES_N;  // of a lane
+  constexpr int STEPS = BLK_K / 4;
   using ATile = PaddedRing<BLK_M, BLK_K, A_K_CONTIGUOUS, THREADS>;
   using BTile = PaddedRing<BLK_N, BLK_K, B_K_CONTIGUOUS, THREADS>;
   using ARows = LaneRows<ROWS, LANES_M, ATile::PITCH, A_K_CONTIGUOUS>;
@@ -39,10 +40,11 @@ __global__ __launch_bounds__(kSimtKstage[I].threads, kSimtKstage[I].blocks_per_s
   // ---- prologue ----
   extern __shared__ __align__(16) float smem[];  // (STAGES, A tile then B tile), then (WARPS, WARP_SUMS)
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int lane_m = lane / 16 * 2 + lane % 2, lane_n = lane / 2 % LANES_N;
   const int warp_m = warp / WARPS_N * WARP_M, warp_n = warp % WARPS_N * WARP_N;
   float* const warp_sums = smem + STAGES * STAGE + warp * WARP_SUMS;
-  const float* const a_first = smem + warp_m * (A_K_CONTIGUOUS ? ATile::PITCH : 1) + ARows::first(lane / LANES_N);
-  const float* const b_first = smem + A_SIZE + warp_n * (B_K_CONTIGUOUS ? BTile::PITCH : 1) + BRows::first(lane % LANES_N);
+  const float* const a_first = smem + warp_m * (A_K_CONTIGUOUS ? ATile::PITCH : 1) + ARows::first(lane_m);
+  const float* const b_first = smem + A_SIZE + warp_n * (B_K_CONTIGUOUS ? BTile::PITCH : 1) + BRows::first(lane_n);
   ATile a_tile(a_operand);
   BTile b_tile(b_operand);
   wait_on_dependencies();
@@ -68,8 +70,18 @@ __global__ __launch_bounds__(kSimtKstage[I].threads, kSimtKstage[I].blocks_per_s
   };
 #pragma unroll 1
   for (int s = 0; s < STAGES - 1; ++s) copy(smem + s * STAGE);
-  const auto after = [&](int offset) { return offset == (STAGES - 1) * STAGE ? 0 : offset + STAGE; };
+
+  float a[2][ARows::G][4];                      // this group's rows and the next one's, four k of each
+  float b[2][BRows::GROUPS][BRows::G][4];       // this step's columns and the next one's, four k of each
   int stage = 0, freed = (STAGES - 1) * STAGE;  // offsets; freed: read before `stage`, and filled next
+  const auto load_b = [&](int step) {
+#pragma unroll
+    for (int j = 0; j < BRows::GROUPS; ++j) BRows::load(b[step % 2][j], b_first + stage, j, step % STEPS * 4);
+  };
+  cp_async_wait<STAGES - 2>();
+  __syncthreads();
+  ARows::load(a[0], a_first, 0, 0);
+  load_b(0);
 
 #pragma unroll 1
   for (int work = blockIdx.x; work < schedule.size; work += gridDim.x) {
@@ -100,18 +112,23 @@ __global__ __launch_bounds__(kSimtKstage[I].threads, kSimtKstage[I].blocks_per_s
           for (int j = 0; j < 4; ++j) parts[i][j] = 0.f;
         }
       }
-      cp_async_wait<STAGES - 2>();
-      __syncthreads();
-      copy(smem + freed);
 #pragma unroll
-      for (int k = 0; k < BLK_K; k += 4) {
-        float b[BRows::GROUPS][BRows::G][4];  // (columns, 4)
-#pragma unroll
-        for (int j = 0; j < BRows::GROUPS; ++j) BRows::load(b[j], b_first + stage, j, k);
+      for (int step = 0; step < STEPS; ++step) {
+        const int now = stage;
+        if (step ==
+            STEPS - 1) {  // the next fragments come from the next stage; no warp reads the stage before this one any more
+          cp_async_wait<STAGES - 3>();
+          __syncthreads();
+          copy(smem + freed);
+          freed = stage;
+          stage = stage == (STAGES - 1) * STAGE ? 0 : stage + STAGE;
+        }
+        load_b(step + 1);
 #pragma unroll
         for (int group = 0; group < ARows::GROUPS; ++group) {
-          float a[ARows::G][4];  // (rows, 4)
-          ARows::load(a, a_first + stage, group, k);
+          const bool last = group == ARows::GROUPS - 1;
+          ARows::load(
+              a[(step * ARows::GROUPS + group + 1) % 2], a_first + (last ? stage : now), last ? 0 : group + 1, (last ? (step + 1) % STEPS : step) * 4);
 #pragma unroll
           for (int i = 0; i < ARows::G; ++i)
 #pragma unroll
@@ -119,12 +136,10 @@ __global__ __launch_bounds__(kSimtKstage[I].threads, kSimtKstage[I].blocks_per_s
 #pragma unroll
               for (int j = 0; j < COLS; ++j) {
                 float& sum = acc[group * ARows::G + i][j];
-                sum = fmaf(a[i][kk], b[j / BRows::G][j % BRows::G][kk], sum);
+                sum = fmaf(a[(step * ARows::GROUPS + group) % 2][i][kk], b[step % 2][j / BRows::G][j % BRows::G][kk], sum);
               }
         }
       }
-      freed = stage;
-      stage = after(stage);
     }
     if (work_tile.count > kSumOf / BLK_K) add_sums();
 
@@ -136,10 +151,10 @@ __global__ __launch_bounds__(kSimtKstage[I].threads, kSimtKstage[I].blocks_per_s
 #pragma unroll
       for (int i = 0; i < ROWS; ++i) {
         if (i * LANES_M / PASS_M != pass) continue;
-        float* const row = warp_sums + (ARows::row(lane / LANES_N, i) - pass * PASS_M) * D_PITCH;  // (PASS_M, D_PITCH)
+        float* const row = warp_sums + (ARows::row(lane_m, i) - pass * PASS_M) * D_PITCH;  // (PASS_M, D_PITCH)
 #pragma unroll
         for (int j = 0; j < COLS; j += BRows::G)
-          *reinterpret_cast<Vec<float, BRows::G>*>(row + BRows::row(lane % LANES_N, j)) =
+          *reinterpret_cast<Vec<float, BRows::G>*>(row + BRows::row(lane_n, j)) =
               reinterpret_cast<const Vec<float, BRows::G>&>(acc[i][j]);
       }
       __syncwarp();
