@@ -28,7 +28,6 @@ __global__ __launch_bounds__(kSimtKstage[I].threads, kSimtKstage[I].blocks_per_s
   constexpr int STAGES = kSimtKstage[I].stages, THREADS = kSimtKstage[I].threads, WARPS = THREADS / 32;
   constexpr int WARPS_N = simt_kstage_warps_n(BLK_M, BLK_N), WARP_M = BLK_M / (WARPS / WARPS_N), WARP_N = BLK_N / WARPS_N;
   constexpr int LANES_M = 4, LANES_N = 8, ROWS = WARP_M / LANES_M, COLS = WARP_N / LANES_N;  // of a lane
-  constexpr int STEPS = BLK_K / 4;
   using ATile = PaddedRing<BLK_M, BLK_K, A_K_CONTIGUOUS, THREADS>;
   using BTile = PaddedRing<BLK_N, BLK_K, B_K_CONTIGUOUS, THREADS>;
   using ARows = LaneRows<ROWS, LANES_M, ATile::PITCH, A_K_CONTIGUOUS>;
@@ -53,6 +52,7 @@ __global__ __launch_bounds__(kSimtKstage[I].threads, kSimtKstage[I].blocks_per_s
   // Copies the next K tile of this block's work tiles to `stage`, if there is one, and closes a commit group.
   int work_ahead = blockIdx.x, left = 0, k_left = 0;
   const auto copy = [&](float* stage) {
+#pragma unroll 1
     while (left == 0 && work_ahead < schedule.size) {
       const WorkTile ahead = schedule[work_ahead];
       const int64_t k0 = int64_t(ahead.first) * BLK_K;
@@ -70,18 +70,8 @@ __global__ __launch_bounds__(kSimtKstage[I].threads, kSimtKstage[I].blocks_per_s
   };
 #pragma unroll 1
   for (int s = 0; s < STAGES - 1; ++s) copy(smem + s * STAGE);
-
-  float a[2][ARows::G][4];                      // this group's rows and the next one's, four k of each
-  float b[2][BRows::GROUPS][BRows::G][4];       // this step's columns and the next one's, four k of each
+  const auto after = [&](int offset) { return offset == (STAGES - 1) * STAGE ? 0 : offset + STAGE; };
   int stage = 0, freed = (STAGES - 1) * STAGE;  // offsets; freed: read before `stage`, and filled next
-  const auto load_b = [&](int step) {
-#pragma unroll
-    for (int j = 0; j < BRows::GROUPS; ++j) BRows::load(b[step % 2][j], b_first + stage, j, step % STEPS * 4);
-  };
-  cp_async_wait<STAGES - 2>();
-  __syncthreads();
-  ARows::load(a[0], a_first, 0, 0);
-  load_b(0);
 
 #pragma unroll 1
   for (int work = blockIdx.x; work < schedule.size; work += gridDim.x) {
@@ -112,23 +102,18 @@ __global__ __launch_bounds__(kSimtKstage[I].threads, kSimtKstage[I].blocks_per_s
           for (int j = 0; j < 4; ++j) parts[i][j] = 0.f;
         }
       }
+      cp_async_wait<STAGES - 2>();
+      __syncthreads();
+      copy(smem + freed);
 #pragma unroll
-      for (int step = 0; step < STEPS; ++step) {
-        const int now = stage;
-        if (step ==
-            STEPS - 1) {  // the next fragments come from the next stage; no warp reads the stage before this one any more
-          cp_async_wait<STAGES - 3>();
-          __syncthreads();
-          copy(smem + freed);
-          freed = stage;
-          stage = stage == (STAGES - 1) * STAGE ? 0 : stage + STAGE;
-        }
-        load_b(step + 1);
+      for (int k = 0; k < BLK_K; k += 4) {
+        float b[BRows::GROUPS][BRows::G][4];  // (columns, 4)
+#pragma unroll
+        for (int j = 0; j < BRows::GROUPS; ++j) BRows::load(b[j], b_first + stage, j, k);
 #pragma unroll
         for (int group = 0; group < ARows::GROUPS; ++group) {
-          const bool last = group == ARows::GROUPS - 1;
-          ARows::load(
-              a[(step * ARows::GROUPS + group + 1) % 2], a_first + (last ? stage : now), last ? 0 : group + 1, (last ? (step + 1) % STEPS : step) * 4);
+          float a[ARows::G][4];  // (rows, 4)
+          ARows::load(a, a_first + stage, group, k);
 #pragma unroll
           for (int i = 0; i < ARows::G; ++i)
 #pragma unroll
@@ -136,10 +121,12 @@ __global__ __launch_bounds__(kSimtKstage[I].threads, kSimtKstage[I].blocks_per_s
 #pragma unroll
               for (int j = 0; j < COLS; ++j) {
                 float& sum = acc[group * ARows::G + i][j];
-                sum = fmaf(a[(step * ARows::GROUPS + group) % 2][i][kk], b[step % 2][j / BRows::G][j % BRows::G][kk], sum);
+                sum = fmaf(a[i][kk], b[j / BRows::G][j % BRows::G][kk], sum);
               }
         }
       }
+      freed = stage;
+      stage = after(stage);
     }
     if (work_tile.count > kSumOf / BLK_K) add_sums();
 

@@ -34,11 +34,11 @@ constexpr Config simt_kstage_config(int tile_m, int tile_n, int tile_k, int stag
 inline constexpr Config kSimtKstage[] = {
     // tile_m, tile_n, tile_k, stages, threads, blocks per SM, TFLOP/s, epilogue us
     simt_kstage_config(128, 128, 8, 4, 128, 2, 43.f, 4.f),   //
-    simt_kstage_config(64, 64, 16, 4, 64, 5, 40.f, 2.f),    //
     simt_kstage_config(64, 64, 16, 4, 128, 4, 40.f, 2.f),    //
     simt_kstage_config(64, 32, 16, 4, 128, 5, 36.f, 1.f),    //
-    simt_kstage_config(32, 32, 32, 4, 128, 5, 30.f, 0.5f),   //
+    simt_kstage_config(32, 32, 32, 3, 128, 6, 30.f, 0.5f),   //
     simt_kstage_config(128, 16, 16, 4, 128, 3, 30.f, 0.5f),  //
+    simt_kstage_config(128, 32, 16, 4, 128, 3, 30.f, 0.5f),  //
 };
 
 }  // namespace tc
