@@ -156,6 +156,50 @@ __device__ __forceinline__ void finish_elements(const GemmDesc& p, const RowShif
   }
 }
 
+// Like finish_elements, in fp32, for rows of D and C that are contiguous and begin anywhere. A lane has a column, so that an element
+// takes a third of the instructions, and a C with one row is read once.
+template <int ROWS, int COLS, int PITCH>
+__device__ __forceinline__ void finish_rows(const GemmDesc& p, float* staged, int64_t i0, int64_t j0, int64_t d_offset) {
+  constexpr int LANES = COLS < 32 ? COLS : 32, STEP = 32 / LANES;  // lanes of a row; rows at once
+  constexpr int BATCH = ROWS / STEP < 8 ? ROWS / STEP : 8;         // elements of a lane
+  static_assert(COLS % LANES == 0 && ROWS % (BATCH * STEP) == 0);
+  const int rows = int(min(int64_t(ROWS), p.m - i0)), lane = opaque_lane();
+  const bool active = p.epilogue.activation.kind != Activation::Kind::none;
+#pragma unroll 1
+  for (int j = lane % LANES; j < min(int64_t(COLS), p.n - j0); j += LANES) {
+    const float* c = static_cast<const float*>(p.c.data) + (i0 + lane / LANES) * p.c.row + j0 + j;
+    float* d = static_cast<float*>(p.d.data) + d_offset + (i0 + lane / LANES) * p.d.row + j0 + j;
+    const int64_t c_step = STEP * p.c.row, d_step = STEP * p.d.row;
+    float addend[BATCH] = {};
+    if (p.c.data && p.c.row == 0) {
+#pragma unroll
+      for (int r = 0; r < BATCH; ++r) addend[r] = *c;
+    }
+#pragma unroll 1
+    for (int first = lane / LANES; first < rows; first += BATCH * STEP) {
+      if (p.c.data && p.c.row != 0) {
+#pragma unroll
+        for (int r = 0; r < BATCH; ++r, c += c_step)
+          if (first + r * STEP < rows) addend[r] = *c;
+      }
+#pragma unroll
+      for (int r = 0; r < BATCH; ++r) {
+        float* const at = &staged[(first + r * STEP) * PITCH + j];
+        const float result = combine(*at, p.epilogue.alpha, addend[r], p.epilogue.beta);
+        if (active) *at = result;
+        else if (first + r * STEP < rows) d[r * d_step] = result;
+      }
+#pragma unroll 1
+      for (int r = 0; active && r < BATCH; ++r) {
+        float result = staged[(first + r * STEP) * PITCH + j];
+        activate<1>(&result, p.epilogue.activation);
+        if (first + r * STEP < rows) d[r * d_step] = result;
+      }
+      d += BATCH * d_step;
+    }
+  }
+}
+
 // Calls act(c, d) with an element of C's type and one of D's. D is fp32 or, like C then, the operands' type T.
 template <typename T, typename F>
 __device__ __forceinline__ void with_types(const GemmDesc& p, F&& act) {
@@ -172,6 +216,18 @@ __device__ __forceinline__ void finish_staged_elements(const GemmDesc& p, float*
   with_types<T>(p, [&](auto c, auto d) {
     finish_elements<decltype(c), decltype(d), ROWS, COLS, PITCH>(p, RowShift<false>(p, {}, i0, j0, 0), staged, i0, j0, 0);
   });
+}
+
+// Finishes a warp's (ROWS, COLS) products at (i0, j0) of an fp32 D, staged in shared memory in rows PITCH floats apart.
+template <int ROWS, int COLS, int PITCH>
+__device__ __forceinline__ void finish_staged_f32(const GemmDesc& p, const VectorAccess& access, float* staged, int64_t i0,
+                                                  int64_t j0, int64_t d_offset) {
+  if (i0 >= p.m || j0 >= p.n) return;
+  const RowShift<false> shift(p, access, i0, j0, d_offset);
+  const bool inside = i0 + ROWS <= p.m && j0 + COLS <= p.n, no_c = !p.c.data;
+  if (inside && access.d && (no_c || access.c)) finish_vectors<float, float, ROWS, COLS, PITCH>(p, shift, staged, i0, j0, d_offset);
+  else if (p.d.col == 1 && (no_c || p.c.col == 1)) finish_rows<ROWS, COLS, PITCH>(p, staged, i0, j0, d_offset);
+  else finish_elements<float, float, ROWS, COLS, PITCH>(p, shift, staged, i0, j0, d_offset);
 }
 
 // Finishes a warp's (ROWS, COLS) products at (i0, j0) of D. The products are staged in shared memory, in rows PITCH floats

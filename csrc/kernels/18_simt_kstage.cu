@@ -145,8 +145,7 @@ __global__ __launch_bounds__(kSimtKstage[I].threads, kSimtKstage[I].blocks_per_s
               reinterpret_cast<const Vec<float, BRows::G>&>(acc[i][j]);
       }
       __syncwarp();
-      finish_staged<float, PASS_M, WARP_N, D_PITCH>(
-          p, access, RowShift<false>(p, access, 0, 0, 0), warp_sums, m + pass * PASS_M, n, work_tile.slice * p.m * p.n);
+      finish_staged_f32<PASS_M, WARP_N, D_PITCH>(p, access, warp_sums, m + pass * PASS_M, n, work_tile.slice * p.m * p.n);
       __syncwarp();
     }
   }
