@@ -47,7 +47,7 @@ CONFIGURATIONS = {
     "15_wgmma_bf16x6": 4 * [HOPPER],
     "16_simt_skinny": 3 * [BOTH],
     "17_wgmma_bf16x6_rs": 6 * [HOPPER],
-    "18_simt_kstage": 8 * [BOTH],
+    "18_simt_kstage": 4 * [BOTH],
     "05_wmma_kstage": [AMPERE, BOTH],
     "03_wmma_block": [AMPERE, BOTH],
     "04_wmma_double_buffer": [BOTH],

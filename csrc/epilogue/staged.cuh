@@ -225,7 +225,8 @@ __device__ __forceinline__ void finish_staged_f32(const GemmDesc& p, const Vecto
   if (i0 >= p.m || j0 >= p.n) return;
   const RowShift<false> shift(p, access, i0, j0, d_offset);
   const bool inside = i0 + ROWS <= p.m && j0 + COLS <= p.n, no_c = !p.c.data;
-  if (inside && access.d && (no_c || access.c)) finish_vectors<float, float, ROWS, COLS, PITCH>(p, shift, staged, i0, j0, d_offset);
+  if (inside && access.d && (no_c || access.c))
+    finish_vectors<float, float, ROWS, COLS, PITCH>(p, shift, staged, i0, j0, d_offset);
   else if (p.d.col == 1 && (no_c || p.c.col == 1)) finish_rows<ROWS, COLS, PITCH>(p, staged, i0, j0, d_offset);
   else finish_elements<float, float, ROWS, COLS, PITCH>(p, shift, staged, i0, j0, d_offset);
 }

@@ -13,7 +13,7 @@ TC_HOST_DEVICE constexpr int simt_kstage_tile(int mn, int tile_k) {
   return mn * tile_k + kSlabPad * (mn > tile_k ? mn : tile_k);
 }
 
-// A block's warps lie side by side in two columns if its tile is square and has 64 columns or more... . A warp has 4 x 8 lanes.
+// A block's warps lie side by side in two columns if its tile is square, and in one otherwise. A warp has 4 x 8 lanes.
 TC_HOST_DEVICE constexpr int simt_kstage_warps_n(int tile_m, int tile_n) { return tile_m == tile_n ? 2 : 1; }
 
 // Floats in which a warp keeps sums of K, and later stages products for the epilogue, in one or two passes.
@@ -33,14 +33,10 @@ constexpr Config simt_kstage_config(int tile_m, int tile_n, int tile_k, int stag
 
 inline constexpr Config kSimtKstage[] = {
     // tile_m, tile_n, tile_k, stages, threads, blocks per SM, TFLOP/s, epilogue us
-    simt_kstage_config(128, 128, 8, 4, 128, 2, 43.f, 4.f),   //
-    simt_kstage_config(64, 64, 16, 4, 128, 4, 40.f, 2.f),    //
-    simt_kstage_config(64, 32, 16, 4, 128, 5, 36.f, 1.f),    //
-    simt_kstage_config(32, 32, 16, 4, 64, 8, 30.f, 0.5f),   //
-    simt_kstage_config(128, 16, 16, 4, 128, 3, 30.f, 0.5f),  //
-    simt_kstage_config(128, 32, 8, 4, 128, 4, 30.f, 0.5f),  //
-    simt_kstage_config(32, 32, 16, 4, 128, 6, 30.f, 0.5f),   //
-    simt_kstage_config(64, 32, 16, 4, 64, 5, 36.f, 1.f),    //
+    simt_kstage_config(64, 64, 16, 4, 128, 4, 40.f, 2.f),
+    simt_kstage_config(64, 32, 16, 4, 128, 5, 36.f, 1.f),
+    simt_kstage_config(32, 32, 16, 4, 128, 6, 30.f, 0.5f),
+    simt_kstage_config(128, 16, 16, 4, 128, 3, 30.f, 0.5f),
 };
 
 }  // namespace tc
