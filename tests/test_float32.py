@@ -14,9 +14,9 @@ if NO_GPU:
 
 pytestmark = pytest.mark.gpu
 
-KERNELS = ("simt", "mma_skinny", "wgmma_bf16x6", "simt_skinny", "wgmma_bf16x6_rs")
+KERNELS = ("simt", "simt_kstage", "mma_skinny", "wgmma_bf16x6", "simt_skinny", "wgmma_bf16x6_rs")
 CONFIGS = [name for kernel in KERNELS for name in runnable_configs()[kernel]]
-MOST_OVER_TORCH = {"simt": 2}  # RMS error over torch's, otherwise 1.5
+MOST_OVER_TORCH = {"simt": 2, "simt_kstage": 2}  # RMS error over torch's, otherwise 1.5
 
 
 def run(kernel, a, b):
@@ -57,7 +57,7 @@ DATA = {
 @pytest.mark.parametrize("k", (1, 2, 17, 64, 1000, 4096, 100_000))
 @pytest.mark.parametrize("kernel", CONFIGS)
 def test_error_is_that_of_sgemm(kernel, data, k):
-    """The RMS error relative to |A||B| is at most 1.5 times torch.mm's, 2 in simt, and every element is within its bound."""
+    """The RMS error relative to |A||B| is at most 1.5 times torch.mm's, 2 in simt and simt_kstage, and every element is within its bound."""
     torch.manual_seed(k)
     a, b = DATA[data](200, 264, k)
     expected, magnitude = a.double() @ b.double(), a.double().abs() @ b.double().abs()

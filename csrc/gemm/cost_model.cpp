@@ -86,6 +86,7 @@ constexpr double kShiftedTile = 3;      // a tile's first loads of B, which noth
 // wgmma_bf16x6_rs, by hand.
 constexpr double kRsKTile = 0.5;  // a K tile's loads, splits and additions
 constexpr double kRsStart = 1.5;  // the first loads
+constexpr double kRsFullC = 2;    // of the epilogue
 
 // mma_skinny.
 constexpr double kSkinnyBy4 = 1.54;      // loads of operands whose rows are aligned to 4 bytes or less
@@ -285,7 +286,8 @@ double estimate_bf16x6_rs(const KernelTraits& kernel, const Config& config, Math
                           const DeviceSpec& device) {
   const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
   const double product = norm4(tile_us(kernel, config, math, p, modes, device), k_tiles * kRsKTile);
-  const double epilogue = config.epilogue_us + activation_us(p.activation) * large_tiles(config);
+  const double epilogue =
+      config.epilogue_us * (has_full_c(p) ? kRsFullC : 1) + activation_us(p.activation) * large_tiles(config);
   return waves_of(config, p, modes, device, false).us(product, epilogue) + kRsStart + kLaunch - kOverlap -
          idle_us(blocks_of(p, config, modes), device);
 }

@@ -9,7 +9,7 @@ namespace tc {
 
 // Functions for KernelTraits::estimate_us, one for each kind of epilogue: after each tile, overlapped by TMA, and in a
 // cluster; one each for few rows, for blocks that share operands by multicast, for rows that begin anywhere, for a short K with such
-// rows, for wgmma with such rows of B, and for a B that stays in shared memory; and estimate_tiles for the other kernels.
+// rows, for wgmma with such rows of B, for a B that stays in shared memory, and for fp32 on CUDA cores; and estimate_tiles for the others.
 double estimate_tiles(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_tma_epilogue(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_skinny(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
@@ -20,6 +20,7 @@ double estimate_short(const KernelTraits&, const Config&, Math, const PlanKey&, 
 double estimate_stationary(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_shifted(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_bf16x6_rs(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
+double estimate_kstage(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 
 // How many clusters of a configuration a GPU runs at once.
 int64_t clusters_at_once(const Config&, const Cluster&, const DeviceSpec&);

@@ -1,4 +1,5 @@
-// The predictions of kernels for small problems, a short K and rows that begin anywhere: mma_guarded, mma_short, mma_stationary.
+// The predictions of kernels for small problems, a short K and rows that begin anywhere: mma_guarded, mma_short, mma_stationary,
+// simt_kstage.
 #include <algorithm>
 #include <cmath>
 
@@ -42,6 +43,13 @@ constexpr double kStationaryLatency = 3;   // of as many loads of A as a warp ho
 constexpr double kStationaryWait = 0.4;    // of a warp's chunk, alone on its SM
 constexpr double kStationaryPanel = 0.2;   // of a chunk of B, for 64 bytes of K
 constexpr double kStationaryRowMajor = 2;  // the same of a B that is not contiguous along K
+
+// simt_kstage, with its configurations' rates fitted to 835 times on an H200 (bench.candidates --float32 --seed 20311126).
+constexpr double kKstageLaunch = 2.65;
+constexpr double kKstageKTile = 0.377;     // the least
+constexpr double kKstageEpilogue = 0.963;  // of a tile of 64x64, while only its instructions run
+constexpr double kKstageFullC = 0.73;      // the same of reading a full C
+constexpr double kKstageElements = 1.124;  // copies of an operand by element
 
 }  // namespace
 
@@ -101,6 +109,19 @@ double estimate_stationary(const KernelTraits&, const Config& config, Math, cons
   const bool along_k = order_of(p.b) == Order::col_major;
   const double panel = kStationaryPanel * depth * chunks * (along_k ? 1 : kStationaryRowMajor);
   return norm4(busy, waiting, dram_us(p, 1, device)) + panel + kStationaryStart + kLaunch - kOverlap;
+}
+
+// An SM is busy with the instructions of all of its tiles, and a block waits for each of its K tiles.
+double estimate_kstage(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
+                       const DeviceSpec& device) {
+  const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices), work = blocks_of(p, config, modes);
+  const double waves = double(ceil_div(work, int64_t(device.gpu.num_sms) * config.blocks_per_sm));
+  const auto copies = [](int alignment) { return alignment == 16 ? 1 : kKstageElements; };
+  const double product =
+      tile_us(kernel, config, math, p, modes, device) * copies(alignment(p.a, p.m, p.k)) * copies(alignment(p.b, p.k, p.n));
+  const double epilogue = (kKstageEpilogue + (has_full_c(p) ? kKstageFullC : 0)) * config.tile_m * config.tile_n / (64 * 64);
+  const double busy = double(ceil_div(work, device.gpu.num_sms)) * (product + epilogue);
+  return norm4(busy, waves * k_tiles * kKstageKTile, dram_us(p, modes.k_slices, device)) + kKstageLaunch;
 }
 
 }  // namespace tc

@@ -24,19 +24,19 @@ TC_HOST_DEVICE constexpr int simt_kstage_sums(int warp_m, int warp_n) {
 }
 
 constexpr Config simt_kstage_config(int tile_m, int tile_n, int tile_k, int stages, int threads, int blocks_per_sm,
-                                    float tflops, float epilogue_us) {
+                                    float tflops) {
   const int warps = threads / 32, warps_n = simt_kstage_warps_n(tile_m, tile_n);
   const int ring = stages * (simt_kstage_tile(tile_m, tile_k) + simt_kstage_tile(tile_n, tile_k));
   const int sums = warps * simt_kstage_sums(tile_m / (warps / warps_n), tile_n / warps_n);
-  return {tile_m, tile_n, tile_k, stages, threads, (ring + sums) * 4, blocks_per_sm, tflops, epilogue_us};
+  return {tile_m, tile_n, tile_k, stages, threads, (ring + sums) * 4, blocks_per_sm, tflops};
 }
 
 inline constexpr Config kSimtKstage[] = {
-    // tile_m, tile_n, tile_k, stages, threads, blocks per SM, TFLOP/s, epilogue us
-    simt_kstage_config(64, 64, 16, 4, 128, 4, 40.f, 2.f),
-    simt_kstage_config(64, 32, 16, 4, 128, 5, 36.f, 1.f),
-    simt_kstage_config(32, 32, 16, 4, 128, 6, 30.f, 0.5f),
-    simt_kstage_config(128, 16, 16, 4, 128, 3, 30.f, 0.5f),
+    // tile_m, tile_n, tile_k, stages, threads, blocks per SM, TFLOP/s
+    simt_kstage_config(64, 64, 16, 4, 128, 4, 33.8f),
+    simt_kstage_config(64, 32, 16, 4, 128, 5, 30.4f),
+    simt_kstage_config(32, 32, 16, 4, 128, 6, 27.f),
+    simt_kstage_config(128, 16, 16, 4, 128, 3, 23.6f),
 };
 
 }  // namespace tc

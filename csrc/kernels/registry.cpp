@@ -112,8 +112,9 @@ Span<const KernelTraits> kernels() {
           "wgmma_bf16x6_rs", "for a long and a short operand in fp32: parts made in registers and on the way to shared memory",
           Unit::wgmma, WgmmaBf16x6RsMaths::set, OperandAccess::any, kSplitK, estimate_bf16x6_rs, kSingleBlock, {},
           no_further_demands),
-      rung<kSimtKstage>("simt_kstage", "8x8 register tiles from a ring of K tiles that lie as in global memory, no repack",
-                        Unit::simt, SimtKstageMaths::set, OperandAccess::contiguous, kSplitK),
+      rung<kSimtKstage>(
+          "simt_kstage", "fp32 on CUDA cores for a short K: a ring of K tiles that lie as in global memory, no repack",
+          Unit::simt, SimtKstageMaths::set, OperandAccess::contiguous, kSplitK, estimate_kstage),
   };
   return ladder;
 }
