@@ -83,10 +83,11 @@ constexpr double kInFours = 0.91;             // the same of clusters of four, 3
 constexpr double kShiftedKTile = 0.65;  // its producers' loads, shifts and stores of B
 constexpr double kShiftedTile = 3;      // a tile's first loads of B, which nothing hides
 
-// wgmma_bf16x6_rs, by hand.
-constexpr double kRsKTile = 0.5;  // a K tile's loads, splits and additions
-constexpr double kRsStart = 1.5;  // the first loads
-constexpr double kRsFullC = 2;    // of the epilogue
+// wgmma_bf16x6 and wgmma_bf16x6_rs, by hand.
+constexpr double kPartsStart = 1.2;  // of the parts, until the product reads them
+constexpr double kRsKTile = 0.5;     // a K tile's loads, splits and additions
+constexpr double kRsStart = 1.5;     // the first loads
+constexpr double kRsFullC = 2;       // of the epilogue
 
 // mma_skinny.
 constexpr double kSkinnyBy4 = 1.54;      // loads of operands whose rows are aligned to 4 bytes or less
@@ -355,8 +356,8 @@ double repack_us(const MatrixKey& x, int64_t outer, int64_t k, const DeviceSpec&
 }
 
 double parts_us(const PlanKey& p, const DeviceSpec& device) {
-  const double elements = double(p.m + p.n) * p.k;
-  return elements * (4 + PartsLayout::kParts * 2) / bytes_per_us(device) + kLaunch;
+  const double bytes = double(p.m + p.n) * p.k * 4 + double(PartsLayout{p.m, p.k}.bytes() + PartsLayout{p.n, p.k}.bytes());
+  return bytes / bytes_per_us(device) + kPartsStart + kLaunch;
 }
 
 // The reduction reads the partial sums, mostly from L2. With fewer than 2048 elements of D for each SM it leaves SMs idle.

@@ -5,8 +5,15 @@
 // puts those of eight lanes into different banks. The ring runs on from one output tile of a block to the next, so that the loads of
 // the next tile go on during an epilogue. Split-K serves small problems.
 //
+// FMAs limit the kernel. A scheduler's registers form two banks, by even and odd numbers, and each gives one operand a cycle: an FMA whose
+// sum and factor lie in one bank takes two cycles, unless the factor is kept from the FMA before. The compiler does not see to that.
+// Of four k that a lane reads as a vector, two lie in either bank, so that half of the FMAs take two cycles.
+//
+// Measured gain (H200): 144x4168x32 takes 5.3 us, 11.9 in the fastest of the other kernels, and 5.1 in torch.addmm. 4096 cubed takes
+// 3.76 ms, 4.02 in simt, and 2.70 in torch.addmm.
+//
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o simt_kstage.cubin csrc/kernels/18_simt_kstage.cu
-// Run:   python -m bench.candidates --float32 --only simt_kstage
+// Run:   python -m bench.sweep --kernel simt_kstage --only 4096,4096,4096
 #include "18_simt_kstage.h"
 
 #include "../epilogue/staged.cuh"
