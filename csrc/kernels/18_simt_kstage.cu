@@ -46,6 +46,7 @@ __global__ __launch_bounds__(kSimtKstage[I].threads, kSimtKstage[I].blocks_per_s
   // ---- prologue ----
   extern __shared__ __align__(16) float smem[];  // (STAGES, A tile then B tile), then (WARPS, WARP_SUMS)
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  // A quarter of a warp reads vectors of two rows and of four columns. With eight columns a read would take twice as long.
   const int lane_m = lane / 16 * 2 + lane % 2, lane_n = lane / 2 % LANES_N;
   const int warp_m = warp / WARPS_N * WARP_M, warp_n = warp % WARPS_N * WARP_N;
   float* const warp_sums = smem + STAGES * STAGE + warp * WARP_SUMS;
