@@ -1,12 +1,15 @@
 """The survey: torch.ops.tc.addmm compared with torch.addmm on problems drawn from a seed, on which nothing was tuned.
 
     python -m bench.survey [--seed S] [--count N] [--json FILE] [--gpu-busy] [--only TEXT] [--float32] [--cublaslt] [--regret]
+                           [--batch-invariant]
 
 bench/shapes.py draws the problems. A problem without a C is compared with torch.mm, which F.linear calls without a bias.
 
 The command prints tables. --json writes the figures to FILE and the tables to the .md file beside it. --gpu-busy leaves out the
 rests between contenders, as on a loaded server, and takes less time. --float32 runs the 16-bit problems, except the largest, in
-float32 without TF32. --cublaslt and --regret are those of bench.sweep.
+float32 without TF32. --cublaslt and --regret are those of bench.sweep. --batch-invariant times the op with batch_invariant=True
+beside the op without it and a persistent Triton kernel (bench/persistent.py). It also compares the bits of each problem's rows
+in batches of other sizes. torch.addmm is not batch-invariant.
 Without a GPU, the command runs the smallest problems on the CPU, so that it can be tried anywhere.
 """
 
@@ -14,6 +17,7 @@ import argparse
 import dataclasses
 import json
 import math
+import random
 from pathlib import Path
 
 import torch
@@ -28,6 +32,7 @@ from bench.sweep import containing, run_by_name, shortest_predicted
 from bench.timing import record, sets_to_rotate, source_record
 from torch_addmm_tc import timing
 from torch_addmm_tc.testing import reference
+from torch_addmm_tc.tools.check_invariance import bits
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 CPU_FLOPS = 1e8  # the most of a problem that runs on the CPU
@@ -39,6 +44,8 @@ MAX_SETS = 1024  # of operands. Capturing makes a call for each, and a call cost
 # A large result is checked in some rows only, because the float64 reference of all would take longer than the timing. The rows
 # take at most so many products and elements, but there are at least MIN_ROWS.
 CHECKED_PRODUCTS, CHECKED_ELEMENTS, MIN_ROWS = 2**34, 2**26, 16
+# The batches that --batch-invariant compares: of each kind; the least rows of the largest one; the elements of its A or D.
+BATCHES, MIN_BATCH, MOST_BATCH_ELEMENTS = 20, 300, 2**28
 WORST = 25  # problems that the second table lists
 M_RANGES = ((1, 4), (5, 16), (17, 32), (33, 64), (65, 128), (129, 256), (257, 512), (513, 1024), (1025, MAX_M))
 ALIGNMENTS = {"multiples of 128 bytes": (128,), "multiples of 16 bytes": (64, 32, 16), "others": (8, 4, 2)}
@@ -48,8 +55,20 @@ ALIGNMENTS = {"multiples of 128 bytes": (128,), "multiples of 16 bytes": (64, 32
 class SurveyRow(Row, SurveyProblem):
     """The figures of one problem, as Row describes them.
 
-    `kernel` describes the planner's pick. `torch_addmm` is torch.mm's time if there is no C. `mm` is None.
+    `kernel` describes the planner's pick. `torch_addmm` is torch.mm's time if there is no C. `mm` is None. The others belong to
+    --batch-invariant.
+
+    Args:
+        default: the op's time without batch_invariant.
+        persistent: the Triton kernel's time.
+        batches: batches whose rows were compared with those of the largest.
+        misses: batches whose bits differ.
     """
+
+    default: float | None = None
+    persistent: float | None = None
+    batches: int | None = None
+    misses: int | None = None
 
 
 class Pool:
@@ -98,7 +117,34 @@ def sampled_error(args, result, *, tf32, **scalars) -> float:
     return max(reference(c[..., s], a, b[:, s], tf32=tf32, **scalars).error(result[:, s]) for s in columns)
 
 
-def measure(problem, pool, *, peaks, busy, regret=False, cublaslt=None) -> SurveyRow:
+def compare_batches(problem, b, c, scalars) -> tuple[int, int]:
+    """Compare the op's rows in BATCHES batches of the first M rows, and in as many single rows, with those of one large batch.
+
+    Args:
+        problem: a SurveyProblem, whose N, K and leading dimension of A count.
+        b: B, (K, N).
+        c: C that broadcasts, or None. A full C is drawn anew, since the batch is another.
+        scalars: beta and alpha.
+
+    Returns:
+        How many batches were compared, and how many differ.
+    """
+    rng, options = random.Random(f"{problem}"), {"batch_invariant": True, **scalars}
+    rows = max(MIN_BATCH, min(problem.m, MOST_BATCH_ELEMENTS // max(problem.n, problem.k)))
+    a = torch.randn(rows, problem.lda, dtype=b.dtype, device=b.device)[:, : problem.k]
+    if problem.c == "full":
+        c = torch.randn(rows, problem.n, dtype=b.dtype, device=b.device)
+    whole = bits(tc.addmm(c, a, b, **options))
+    firsts = [(0, m) for m in sorted(rng.sample(range(1, rows), BATCHES))]
+    spans = [*firsts, *((row, row + 1) for row in rng.sample(range(rows), BATCHES))]
+    misses = 0
+    for begin, end in spans:
+        of_c = c[begin:end] if problem.c == "full" else c
+        misses += not torch.equal(bits(tc.addmm(of_c, a[begin:end], b, **options)), whole[begin:end])
+    return len(spans), misses
+
+
+def measure(problem, pool, *, peaks, busy, regret=False, cublaslt=None, batch_invariant=False) -> SurveyRow:
     """Check and time one problem.
 
     Args:
@@ -108,6 +154,7 @@ def measure(problem, pool, *, peaks, busy, regret=False, cublaslt=None) -> Surve
         busy: whether contenders run without rests.
         regret: whether to time the candidates with the shortest predicted times.
         cublaslt: a CublasLt, or None to leave cuBLASLt out. It runs 16-bit problems with a full C and without padding.
+        batch_invariant: whether the op is batch-invariant, and has the contenders of --batch-invariant.
 
     Raises:
         SystemExit: if cuBLASLt's result is outside the error bound.
@@ -123,12 +170,21 @@ def measure(problem, pool, *, peaks, busy, regret=False, cublaslt=None) -> Surve
         rotated = [lambda args=args: function(args) for args in sets]
         return [rotated[i % len(sets)] for i in range(calls)]
 
-    error = sampled_error(sets[0], tc.addmm(*sets[0], **scalars), tf32=tf32, **scalars)
+    mode, compared = {"batch_invariant": batch_invariant}, {}
+    error = sampled_error(sets[0], tc.addmm(*sets[0], **scalars, **mode), tf32=tf32, **scalars)
     contenders = {
-        "tc": contender(lambda args: tc.addmm(*args, **scalars)),
+        "tc": contender(lambda args: tc.addmm(*args, **scalars, **mode)),
         "torch": contender(lambda args: torch.mm(*args[1:]) if args[0] is None else torch.addmm(*args, **scalars)),
     }
-    plan = tc.plan(*sets[0], **scalars)
+    if batch_invariant:
+        from bench import persistent  # needs Triton
+
+        if not sampled_error(sets[0], persistent.addmm(*sets[0], **scalars), tf32=tf32, **scalars) <= 1:
+            raise SystemExit(f"the Triton kernel's result is outside its error bound at {problem}")
+        contenders["default"] = contender(lambda args: tc.addmm(*args, **scalars))
+        contenders["persistent"] = contender(lambda args: persistent.addmm(*args, **scalars))
+        compared = dict(zip(("batches", "misses"), compare_batches(problem, sets[0][2], sets[0][0], scalars)))
+    plan = tc.plan(*sets[0], **scalars, **mode)
     names = shortest_predicted(plan) if regret else []
     for name in names:
         contenders[name] = contender(lambda args, name=name: run_by_name(args, name, out_dtype=dtype, tf32=tf32, **scalars))
@@ -146,6 +202,7 @@ def measure(problem, pool, *, peaks, busy, regret=False, cublaslt=None) -> Surve
         kernel=" ".join([plan.pick.name, *str(plan.pick).split()[1:]]) if cuda else "aten (CPU)",
         tc=micro["tc"], torch_addmm=micro["torch"], tc_spread=times["tc"].spread, torch_addmm_spread=times["torch"].spread,
         regret=micro[names[0]] / min(micro[name] for name in names) if names else None, cublaslt=micro.get("cublaslt"),
+        default=micro.get("default"), persistent=micro.get("persistent"), **compared,
     )  # fmt: skip
 
 
@@ -159,9 +216,14 @@ def summary(rows) -> dict[str, str]:
     def over_limit(times):
         return f"{geometric_mean(time / (r.limit + LAUNCH_MICROSECONDS) for time, r in zip(times, rows)):.2f}"
 
+    others = {}
+    if all(r.default for r in rows):
+        others["vs default"] = f"{geometric_mean(r.default / r.tc for r in rows):.2f}x"
+        others["vs Triton"] = f"{geometric_mean(r.persistent / r.tc for r in rows):.2f}x"
     return {
         "n": str(len(rows)),
         "vs torch": f"{geometric_mean(ratios):.2f}x",
+        **others,
         f"below {SLOWER}x": f"{sum(x < SLOWER for x in ratios) / len(rows):.0%}",
         "below 0.9x": f"{sum(x < 0.9 for x in ratios) / len(rows):.0%}",
         "worst": f"{min(ratios):.2f}x",
@@ -191,6 +253,15 @@ def parts(rows):
         yield f"multiples of 128 bytes, M {low}-{high}", "bias", [r for r in rows if low <= r.m <= high]
 
 
+def invariance(rows) -> list[str]:
+    """Return the line about the comparison of batches, for the rows that have one."""
+    rows = [r for r in rows if r.batches is not None]
+    if not rows:
+        return []
+    batches, misses = sum(r.batches for r in rows), sum(r.misses for r in rows)
+    return [f"\nbatches of {len(rows)} problems whose rows have other bits than in the largest batch: {misses} of {batches}"]
+
+
 def table(result: dict) -> str:
     """Return two markdown tables of a survey: its parts, and the problems with the lowest ratios."""
     rows = [SurveyRow.of(figures) for figures in result["rows"]]
@@ -205,6 +276,7 @@ def table(result: dict) -> str:
         "|---" * len(cells[0]) + "|",
         *(f"| {' | '.join(line.values())} |" for line in cells),
         *closing(rows),
+        *invariance(rows),
         "",
         "| vs torch | M, N, K | lda, ldb, ldc if padded | B | C | dtype | layer or group | pick | us | torch us | of limit |",
         "|---" * 11 + "|",
@@ -228,9 +300,10 @@ def main():
     parser.add_argument("--float32", action="store_true", help="run the 16-bit problems in float32 without TF32")
     parser.add_argument("--cublaslt", action="store_true", help="also time cuBLASLt for a full C (compiles bench/cublaslt.cu)")
     parser.add_argument("--regret", action="store_true", help="also time the planner's next best configurations")
+    parser.add_argument("--batch-invariant", action="store_true", help="batch-invariant results, beside those of the default")
     options = parser.parse_args()
-    if DEVICE == "cpu" and (options.cublaslt or options.regret):
-        parser.error("--cublaslt and --regret need a GPU")
+    if DEVICE == "cpu" and (options.cublaslt or options.regret or options.batch_invariant):
+        parser.error("--cublaslt, --regret and --batch-invariant need a GPU")
     drawn = draw(options.seed, options.count)
     chosen = containing(options.only, in_float32(drawn) if options.float32 else drawn)
     chosen = [p for p in chosen if DEVICE == "cuda" or p.flops <= CPU_FLOPS]
@@ -241,6 +314,7 @@ def main():
     result = facts | {"seed": options.seed, "count": options.count, "busy": options.gpu_busy, "rows": []}
     pool, cublaslt = Pool(DEVICE), CublasLt() if options.cublaslt else None
     how = {"peaks": result["ceilings"], "busy": options.gpu_busy, "regret": options.regret, "cublaslt": cublaslt}
+    how["batch_invariant"] = options.batch_invariant
     with torch.inference_mode():
         for problem in track(chosen, "survey"):
             result["rows"].append(measure(problem, pool, **how).figures())
@@ -252,6 +326,8 @@ def main():
     print(text)
     if options.json:
         options.json.with_suffix(".md").write_text(text)
+    if any(row["misses"] for row in result["rows"]):
+        raise SystemExit("batch-invariant results depend on the batch")
     wrong = [row for row in result["rows"] if not row["error"] <= 1]
     if wrong:
         raise SystemExit(f"{len(wrong)} of {len(chosen)} rows have a result outside its error bound")

@@ -126,7 +126,7 @@ MatrixView random_matrix(uint64_t address, int64_t rows, int64_t cols, DType dty
 
 GemmDesc random_problem() {
   const DType dtype = DType(below(3)), d_dtype = below(3) ? dtype : DType::f32, c_dtype = below(2) ? dtype : d_dtype;
-  GemmDesc p{1, random_size(), random_size(), random_size(), {}, {}, {}, {}, Precision(below(2)), {}};
+  GemmDesc p{1, random_size(), random_size(), random_size(), {}, {}, {}, {}, Precision(below(2)), below(2) == 1, {}};
   p.a = random_matrix(1ull << 32, p.m, p.k, dtype, true);
   p.b = random_matrix(2ull << 32, p.k, p.n, dtype, true);
   p.c = random_matrix(3ull << 32, p.m, p.n, c_dtype, true);

@@ -138,7 +138,6 @@ OPTIONS = {
         "high",
         "precision must be 'ieee' (float32 products in float32) or 'tf32' (float32 operands rounded to TF32), ",
     ),
-    "batch_invariant": (True, "got batch_invariant=True, but batch-invariant results do not exist yet; only False is accepted"),
 }
 
 

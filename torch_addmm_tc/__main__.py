@@ -7,7 +7,7 @@ and times it. The exit code is 1 if a result is outside its error bound.
 import argparse
 import sys
 
-from torch_addmm_tc.tools import demo, explain, layout, tune
+from torch_addmm_tc.tools import check_invariance, demo, explain, layout, tune
 
 
 def main(argv=None) -> int:
@@ -25,7 +25,7 @@ def main(argv=None) -> int:
     parser = argparse.ArgumentParser(prog="python -m torch_addmm_tc", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     commands = parser.add_subparsers(title="commands", dest="command")
-    for module in (explain, layout, tune):
+    for module in (explain, layout, tune, check_invariance):
         module.add_command(commands)
     options = parser.parse_args(argv)
     if not options.command:

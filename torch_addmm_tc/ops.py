@@ -1,6 +1,7 @@
 """The public functions, over torch.ops.tc.addmm and addmm_out. Importing this module loads _C, which defines both."""
 
 import warnings
+from contextlib import contextmanager
 
 import torch
 
@@ -21,7 +22,22 @@ def tf32_allowed() -> bool:
     return torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
-def _given(beta, alpha, activation, tf32, out_dtype=None) -> dict:
+@contextmanager
+def batch_invariant():
+    """Make this thread's calls of the op batch-invariant: a row's bits do not depend on the other rows of its batch.
+
+    docs/semantics.md states the promise. The block reaches every call of torch.ops.tc, whoever makes it: functions, layers,
+    enabled() and compiled graphs. Blocks nest. Inside one, a product that a layer or enabled() would leave to torch is an
+    error, because torch promises nothing for it.
+    """
+    _C.enter_batch_invariant_block()
+    try:
+        yield
+    finally:
+        _C.exit_batch_invariant_block()
+
+
+def _given(beta, alpha, activation, tf32, batch_invariant, out_dtype=None) -> dict:
     """Return the keywords of a call that are not the op's defaults. Each keyword costs the host 0.3 microseconds."""
     keywords = {}
     if beta is not ONE:
@@ -34,10 +50,12 @@ def _given(beta, alpha, activation, tf32, out_dtype=None) -> dict:
         keywords["out_dtype"] = out_dtype
     if tf32:
         keywords["precision"] = "tf32"
+    if batch_invariant:
+        keywords["batch_invariant"] = True
     return keywords
 
 
-def addmm(input, mat1, mat2, *, beta=ONE, alpha=ONE, activation=None, out_dtype=None, out=None):
+def addmm(input, mat1, mat2, *, beta=ONE, alpha=ONE, activation=None, out_dtype=None, out=None, batch_invariant=False):
     """Compute activation(beta * input + alpha * (mat1 @ mat2)) in float32, rounded once.
 
     float32 operands on CUDA are rounded to TF32 where torch's own setting allows it.
@@ -53,27 +71,30 @@ def addmm(input, mat1, mat2, *, beta=ONE, alpha=ONE, activation=None, out_dtype=
         out_dtype: the result's dtype: mat1's, which is the default, or torch.float32, which keeps the accumulator's bits.
         out: a tensor to write to, with any strides. Its dtype is the result's. It may be `input` itself, and may share no
             memory with mat1 or mat2. It is resized if its shape differs; it may then share no storage with an argument.
+        batch_invariant: whether the bits of a row of the result must not depend on the other rows. False leaves this to the
+            block that the thread is in (batch_invariant()).
 
     Returns:
         A row-major (M, N) tensor, or `out`.
 
     Raises:
         RuntimeError: in torch.addmm's words, if shapes, dtypes or devices do not match. Also if a dtype or an activation is
-            not supported, or if an argument requires grad while grad mode is on, because the op is forward-only.
+            not supported, if an argument requires grad while grad mode is on, because the op is forward-only, or if
+            batch-invariant results are asked for on the CPU.
     """
     tf32 = mat1 is not None and mat1.dtype is torch.float32 and tf32_allowed()  # None is the op's to refuse
     if out is not None:
-        return _addmm_out(input, mat1, mat2, beta, alpha, activation, out_dtype, tf32, out)
-    if activation is None and out_dtype is None and beta is ONE and alpha is ONE and not tf32:
+        return _addmm_out(input, mat1, mat2, beta, alpha, activation, out_dtype, tf32, batch_invariant, out)
+    if activation is None and out_dtype is None and beta is ONE and alpha is ONE and not tf32 and not batch_invariant:
         return ADDMM(input, mat1, mat2)
-    return ADDMM(input, mat1, mat2, **_given(beta, alpha, activation, tf32, out_dtype))
+    return ADDMM(input, mat1, mat2, **_given(beta, alpha, activation, tf32, batch_invariant, out_dtype))
 
 
-def _addmm_out(input, mat1, mat2, beta, alpha, activation, out_dtype, tf32, out):
+def _addmm_out(input, mat1, mat2, beta, alpha, activation, out_dtype, tf32, batch_invariant, out):
     if out_dtype not in (None, out.dtype):
         raise RuntimeError(_C.messages["out_dtype_differs"].format(out_dtype, out.dtype))
     shape, elements = out.shape, out.numel()
-    ADDMM_OUT(input, mat1, mat2, **_given(beta, alpha, activation, tf32), out=out)
+    ADDMM_OUT(input, mat1, mat2, **_given(beta, alpha, activation, tf32, batch_invariant), out=out)
     if elements > 0 and out.shape != shape:
         warnings.warn(
             f"An output with one or more elements was resized since it had shape {list(shape)}, which does not "
@@ -83,7 +104,7 @@ def _addmm_out(input, mat1, mat2, beta, alpha, activation, out_dtype, tf32, out)
     return out
 
 
-def mm(mat1, mat2, *, activation=None, out_dtype=None):
+def mm(mat1, mat2, *, activation=None, out_dtype=None, batch_invariant=False):
     """Compute activation(mat1 @ mat2) in float32, rounded once.
 
     Args:
@@ -91,6 +112,7 @@ def mm(mat1, mat2, *, activation=None, out_dtype=None):
         mat2: (K, N), in mat1's dtype and on its device, any strides.
         activation: "relu", "gelu", "gelu_tanh" (torch's approximate="tanh"), "silu" or None.
         out_dtype: the result's dtype: mat1's, which is the default, or torch.float32.
+        batch_invariant: as in addmm.
 
     Returns:
         A row-major (M, N) tensor.
@@ -99,12 +121,12 @@ def mm(mat1, mat2, *, activation=None, out_dtype=None):
         RuntimeError: as addmm does.
     """
     tf32 = mat1 is not None and mat1.dtype is torch.float32 and tf32_allowed()  # None is the op's to refuse
-    if activation is None and out_dtype is None and not tf32:
+    if activation is None and out_dtype is None and not tf32 and not batch_invariant:
         return ADDMM(None, mat1, mat2)
-    return ADDMM(None, mat1, mat2, **_given(ONE, ONE, activation, tf32, out_dtype))
+    return ADDMM(None, mat1, mat2, **_given(ONE, ONE, activation, tf32, batch_invariant, out_dtype))
 
 
-def linear(input, weight, bias=None, *, activation=None, out_dtype=None):
+def linear(input, weight, bias=None, *, activation=None, out_dtype=None, batch_invariant=False):
     """Compute activation(input @ weight.T + bias), as torch.nn.functional.linear does without the activation.
 
     Args:
@@ -113,6 +135,7 @@ def linear(input, weight, bias=None, *, activation=None, out_dtype=None):
         bias: a tensor that broadcasts to (N,), in input's dtype or the result's; or None.
         activation: "relu", "gelu", "gelu_tanh" (torch's approximate="tanh"), "silu" or None.
         out_dtype: the result's dtype: input's, which is the default, or torch.float32.
+        batch_invariant: as in addmm.
 
     Returns:
         A contiguous (..., N) tensor.
@@ -122,5 +145,6 @@ def linear(input, weight, bias=None, *, activation=None, out_dtype=None):
     """
     dims = input.dim()
     rows = input if dims == 2 else input.flatten(0, -2) if dims > 2 else input.unsqueeze(0)
-    result = addmm(bias, rows, weight.t(), activation=activation, out_dtype=out_dtype)
+    options = {"activation": activation, "out_dtype": out_dtype, "batch_invariant": batch_invariant}
+    result = addmm(bias, rows, weight.t(), **options)
     return result if dims == 2 else result.view(*input.shape[:-1], weight.shape[0])

@@ -113,6 +113,7 @@ struct GemmDesc {
   MatrixView c;            // (M, N), A's dtype or f32; data is null if beta is 0, so that nothing can read C
   MatrixView d;            // (M, N), A's dtype or f32
   Precision precision;
+  bool batch_invariant;  // whether a row of D has the same bits in every batch (feasibility.h)
   EpilogueArgs epilogue;
 };
 

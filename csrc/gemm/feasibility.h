@@ -5,12 +5,18 @@
 
 namespace tc {
 
-// Why `config` cannot run the problem with `math`, or null if it can.
 // Whether a configuration is compiled for a math.
 inline bool multiplies(const KernelTraits& kernel, const Config& config, Math math) {
   return kernel.maths.has(math) && (math != Math::tf32 || config.tf32);
 }
 
+// Whether a configuration gives an element of D bits that depend on its row of A, its column of B and its C alone, as long as K
+// is not divided.
+inline bool is_batch_invariant(const KernelTraits& kernel, const Config& config, Math math) {
+  return kernel.in_order.has(math) && config.warp_slices == 1;
+}
+
+// Why `config` cannot run the problem with `math`, or null if it can.
 const char* unsupported_reason(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& key,
                                const DeviceSpec& device);
 

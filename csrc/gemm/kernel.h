@@ -173,6 +173,9 @@ struct KernelTraits {
   int min_sm, max_sm;
   Unit unit;
   MathSet maths;
+  // The maths under which an element of D has the same bits in each kernel with the math here, whatever the tiles: a block adds
+  // products in the order of K. Batch-invariant calls use these kernels, without dividing K.
+  MathSet in_order;
   OperandAccess access;
   bool split_k;                  // whether blocks can write the partial products of K slices to workspace
   Span<const Cluster> clusters;  // the shapes that every configuration can be launched with

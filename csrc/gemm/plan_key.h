@@ -27,7 +27,8 @@ struct PlanKey {
   MatrixKey a, b, c, d;
   Precision precision;
   Activation::Kind activation;
-  uint8_t unused[6];
+  bool batch_invariant;
+  uint8_t unused[5];
 };
 
 // The comparison covers every member, including future ones. Padding would make it fail at random, so padding does not compile.
@@ -51,6 +52,7 @@ inline PlanKey key_of(const GemmDesc& desc) {
           key_of(desc.d),
           desc.precision,
           desc.epilogue.activation.kind,
+          desc.batch_invariant,
           {}};
 }
 
@@ -65,6 +67,7 @@ inline PlanKey partial_products(PlanKey key, int64_t pitch) {
 // A key as text, and back. Logs and tables of plans hold this text. parse_plan_key takes exactly what text_of writes; null
 // otherwise.
 //   batch=1 m=1024 n=2304 k=768 a=float16:768,1,0@16 b=... c=... d=... precision=ieee activation=none
+//   batch_invariant=0
 // A matrix is dtype:row stride,column stride,batch stride@alignment of its address in bytes, 0 without a matrix.
 std::string text_of(const PlanKey& key);
 std::optional<PlanKey> parse_plan_key(const std::string& text);

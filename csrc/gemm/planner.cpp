@@ -47,6 +47,7 @@ void choose_modes(Candidate& x, const PlanKey& key, const DeviceSpec& device, co
   const PlanKey partials = partial_products(key, x.partials_pitch(key.n));
   const auto try_modes = [&](int k_slices, Cluster cluster) {
     if (scope.k_slices && *scope.k_slices != k_slices) return;
+    if (key.batch_invariant && k_slices > 1) return;
     each_width(kernel, config, key, {k_slices, cluster}, device, scope, [&](int columns) {
       const Modes modes{k_slices, cluster, columns};
       const bool in_layers = x.finish_apart || modes.layers() > 1;
@@ -112,15 +113,17 @@ bool multiplies(const KernelTraits& kernel, DType dtype) {
 template <typename F>
 void for_each_candidate(const PlanKey& key, const DeviceSpec& device, const Scope& scope, F&& act) {
   // Kernels write rows of D faster than columns. If epilogues wrote columns as fast, both orders would be worth a try.
-  const bool exchanged = order_of(key.d) == Order::col_major;
-  const PlanKey p = exchanged ? exchange_operands(key) : key;
+  const bool by_columns = order_of(key.d) == Order::col_major;
+  const PlanKey of_transpose = exchange_operands(key);
   for (const KernelTraits& kernel : kernels()) {
-    const bool any = multiplies(kernel, p.a.dtype);
+    const bool any = multiplies(kernel, key.a.dtype);
     for (const Config& config : kernel.configs) {
       if (!scope.holds(kernel, config)) continue;
       for (Math math : kMaths) {
-        if (operand_dtype(math) != p.a.dtype || (any && !kernel.maths.has(math))) continue;
-        act(evaluate(kernel, config, math, exchanged, p, device, scope));
+        if (operand_dtype(math) != key.a.dtype || (any && !kernel.maths.has(math))) continue;
+        // An exchange changes the order in which products of parts are added.
+        const bool exchanged = by_columns && !(key.batch_invariant && math == Math::f32_emulated);
+        act(evaluate(kernel, config, math, exchanged, exchanged ? of_transpose : key, device, scope));
         if (!any) break;
       }
     }

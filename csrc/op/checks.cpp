@@ -40,7 +40,8 @@ GemmDesc describe(const TensorMeta* self, const TensorMeta& mat1, const TensorMe
                   const Options& options) {
   const Activation& activation = activation_named(options.activation);
   const Precision precision = precision_named(options.precision);
-  check(!options.batch_invariant, message::batch_invariant_missing);
+  const bool batch_invariant = options.batch_invariant || BatchInvariantBlocks::of_this_thread > 0;
+  check(!batch_invariant || !mat1.is_cpu(), message::batch_invariant_on_cpu);
   for (const TensorMeta* x : {&mat1, &mat2})
     check(x->sizes.size() == 2, message::not_a_matrix, x->name, int64_t(x->sizes.size()));
   const int64_t m = mat1.sizes[0], k = mat1.sizes[1], n = mat2.sizes[1];
@@ -54,7 +55,7 @@ GemmDesc describe(const TensorMeta* self, const TensorMeta& mat1, const TensorMe
   const MatrixView a = matrix(mat1), b = matrix(mat2);
   const MatrixView c = self ? expand(*self, m, n) : MatrixView{nullptr, 0, 0, 0, a.dtype};
   const EpilogueArgs epilogue{float(options.alpha), self ? float(options.beta) : 0.f, activation};
-  GemmDesc p{1, m, n, k, a, b, c, {}, precision, epilogue};
+  GemmDesc p{1, m, n, k, a, b, c, {}, precision, batch_invariant, epilogue};
   check(out_dtype == mat1.dtype || out_dtype == ScalarType::Float, message::out_dtype_unsupported, out_dtype, mat1.dtype);
   p.d.dtype = out_dtype == ScalarType::Float ? DType::f32 : p.a.dtype;
   if (aoti_torch_grad_mode_is_enabled())

@@ -12,6 +12,11 @@ struct Options {
   bool batch_invariant;
 };
 
+// The blocks of torch_addmm_tc.batch_invariant() that this thread is in. Inside one every call is batch-invariant.
+struct BatchInvariantBlocks {
+  inline static thread_local int of_this_thread = 0;
+};
+
 // Checks everything but the result, and describes the product. D's dtype is set; its memory is the caller's to fill in.
 // self: null for the plain product.
 GemmDesc describe(const TensorMeta* self, const TensorMeta& mat1, const TensorMeta& mat2, ScalarType out_dtype,

@@ -6,6 +6,7 @@
 #include "../gemm/overlap.h"
 #include "../gemm/plans.h"
 #include "../layout/swizzle.h"
+#include "checks.h"
 #include "messages.h"
 #ifdef TC_WITH_CUDA
 #include "device_spec.h"
@@ -50,11 +51,13 @@ py::tuple tuple_of(const Cluster& x) { return py::make_tuple(x.m, x.n, x.k); }
 py::list list_kernels() {
   py::list result;
   for (const KernelTraits& kernel : kernels()) {
-    py::list maths, configs, clusters, narrower;
+    py::list maths, in_order, configs, clusters, narrower;
     for (int columns : kernel.narrower) narrower.append(columns);
     for (const Cluster& x : kernel.clusters) clusters.append(tuple_of(x));
     for (Math math : kMaths)
       if (kernel.maths.has(math)) maths.append(name_of(math));
+    for (Math math : kMaths)
+      if (kernel.in_order.has(math)) in_order.append(name_of(math));
     bool compiled = false;
     for (int i = 0; i < kernel.configs.count; ++i) {
       configs.append(describe(kernel, i));
@@ -62,7 +65,7 @@ py::list list_kernels() {
     }
     result.append(py::dict(
         "name"_a = kernel.name, "idea"_a = kernel.idea, "min_sm"_a = kernel.min_sm, "unit"_a = name_of(kernel.unit),
-        "maths"_a = maths, "contiguous_operands"_a = kernel.access == OperandAccess::contiguous, "split_k"_a = kernel.split_k,
+        "maths"_a = maths, "in_order"_a = in_order, "contiguous_operands"_a = kernel.access == OperandAccess::contiguous, "split_k"_a = kernel.split_k,
         "clusters"_a = clusters, "narrower"_a = narrower, "configs"_a = configs, "compiled"_a = compiled));
   }
   return result;
@@ -81,11 +84,13 @@ py::dict gpu_peaks(const std::string& name, int sm, int num_sms) {
 }
 
 std::string problem_text(int64_t m, int64_t n, int64_t k, const MatrixTuple& a, const MatrixTuple& b, const MatrixTuple& c,
-                         const MatrixTuple& d, float alpha, float beta, const std::string& activation, bool tf32) {
+                         const MatrixTuple& d, float alpha, float beta, const std::string& activation, bool tf32,
+                         bool batch_invariant) {
   const Activation* found = find_activation(activation);
   if (!found) throw py::value_error("activation must be one of _C.activations, but got " + activation);
   const Precision precision = tf32 ? Precision::tf32 : Precision::ieee;
-  const GemmDesc desc{1, m, n, k, matrix(a), matrix(b), matrix(c), matrix(d), precision, {alpha, beta, *found}};
+  const EpilogueArgs epilogue{alpha, beta, *found};
+  const GemmDesc desc{1, m, n, k, matrix(a), matrix(b), matrix(c), matrix(d), precision, batch_invariant, epilogue};
   return text_of(key_of(canonical(desc)));
 }
 
@@ -100,7 +105,8 @@ py::dict describe_problem(const std::string& text) {
   const PlanKey p = key_named(text);
   const auto of = [](const MatrixKey& x) { return py::make_tuple(name_of(x.dtype), x.row, x.col, x.alignment); };
   return py::dict("m"_a = p.m, "n"_a = p.n, "k"_a = p.k, "a"_a = of(p.a), "b"_a = of(p.b), "c"_a = of(p.c), "d"_a = of(p.d),
-                  "precision"_a = name_of(p.precision), "activation"_a = name_of(p.activation));
+                  "precision"_a = name_of(p.precision), "activation"_a = name_of(p.activation),
+                  "batch_invariant"_a = p.batch_invariant);
 }
 
 // A GPU by Gpu.facts of tools/planning.py. Its ordinal is none of a CUDA device's, so that the cache tells them apart.
@@ -189,7 +195,11 @@ PYBIND11_MODULE(_C, module) {
   module.attr("messages") = messages;
   module.def("gpu_peaks", &gpu_peaks, py::arg("name"), py::arg("sm"), py::arg("num_sms"));
   module.def("problem", &problem_text, py::kw_only(), py::arg("m"), py::arg("n"), py::arg("k"), py::arg("a"), py::arg("b"),
-             py::arg("c"), py::arg("d"), py::arg("alpha"), py::arg("beta"), py::arg("activation"), py::arg("tf32"));
+             py::arg("c"), py::arg("d"), py::arg("alpha"), py::arg("beta"), py::arg("activation"), py::arg("tf32"),
+             py::arg("batch_invariant"));
+  module.def("enter_batch_invariant_block", [] { ++BatchInvariantBlocks::of_this_thread; });
+  module.def("exit_batch_invariant_block", [] { --BatchInvariantBlocks::of_this_thread; });
+  module.def("in_batch_invariant_block", [] { return BatchInvariantBlocks::of_this_thread > 0; });
   module.def("describe_problem", &describe_problem, py::arg("problem"));
   module.def("candidates", &list_candidates, py::arg("problem"), py::arg("gpu"), py::arg("name"));
   module.def("planned", &planned, py::arg("problem"), py::arg("gpu"), py::arg("name"));

@@ -26,9 +26,12 @@
   X(precision_unknown,                                                                                                         \
     "tc::addmm: precision must be 'ieee' (float32 products in float32) or 'tf32' (float32 operands rounded to TF32), but "     \
     "got '{}'")                                                                                                                \
-  X(batch_invariant_missing,                                                                                                   \
-    "tc::addmm: got batch_invariant=True, but batch-invariant results do not exist yet; only False is accepted. Leave "        \
-    "batch_invariant out.")                                                                                                    \
+  X(batch_invariant_on_cpu,                                                                                                    \
+    "tc::addmm: batch-invariant results are promised for CUDA tensors, but got tensors on the CPU, where ATen's products "     \
+    "depend on the batch. Move them, or leave batch_invariant out.")                                                           \
+  X(batch_invariant_parts_of_k,                                                                                                \
+    "torch_addmm_tc: K is divided over processes (RowwiseParallel), whose collective adds the parts in an order that may "     \
+    "depend on the batch. Divide N (ColwiseParallel), or leave the batch_invariant() block.")                                  \
   X(kernel_on_cpu,                                                                                                             \
     "tc::addmm_out: kernel_name '{}' runs on CUDA tensors, but got tensors on the CPU. Move them, or leave kernel_name "       \
     "out.")                                                                                                                    \

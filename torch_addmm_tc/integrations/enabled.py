@@ -16,11 +16,16 @@ from contextlib import contextmanager
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from torch_addmm_tc import _C
 from torch_addmm_tc.integrations import routing
 from torch_addmm_tc.ops import ADDMM, addmm, mm
+from torch_addmm_tc.ops import batch_invariant as in_batch_invariant_block
 
 ATEN_ADDMM, ATEN_MM = torch.ops.aten.addmm.default, torch.ops.aten.mm.default
 SIXTEEN_BIT = frozenset((torch.float16, torch.bfloat16))  # the op takes these types on every device
+
+# Why a product is left although routing.py allows it.
+LEFT = "its gradient is asked for, a transform of torch.func runs, or its addend or its scalars are not the op's"
 
 KEY_NAME = "TESTING_ONLY_GenericMode"
 
@@ -52,7 +57,7 @@ def _takes(kind, recordable, mat1, mat2, self=None) -> bool:
         and (
             # True for most calls, in half the time that unsupported_reason takes.
             (mat1.dtype in SIXTEEN_BIT and mat2.dtype == mat1.dtype and mat1.ndim == mat2.ndim == 2)
-            or routing.unsupported_reason(mat1, mat2) is None
+            or routing.unsupported_reason(mat1, mat2, batch_invariant=_C.in_batch_invariant_block()) is None
         )
     )
 
@@ -60,6 +65,26 @@ def _takes(kind, recordable, mat1, mat2, self=None) -> bool:
 def _takes_addend(self, mat1, scalars) -> bool:
     plain = type(self) in routing.PLAIN and self.dtype == mat1.dtype
     return plain and not (scalars and any(isinstance(x, complex) for x in scalars.values()))
+
+
+def covers(kind) -> bool:
+    """Whether this thread is in an enabled() block for a device type."""
+    return kind in _this_thread.device_types
+
+
+def _leave(mat1, mat2):
+    """Leave a product to torch.
+
+    Raises:
+        RuntimeError: in a batch_invariant() block. Not under autocast, which casts the tensors and calls again, nor for tensors
+            that stand for others, as DTensors do, whose own products arrive here again.
+    """
+    if not _C.in_batch_invariant_block() or type(mat1) not in routing.PLAIN or type(mat2) not in routing.PLAIN:
+        return
+    kind = mat2.device.type
+    if kind in _this_thread.device_types and not torch.is_autocast_enabled(kind):
+        reason = routing.unsupported_reason(mat1, mat2, batch_invariant=True)
+        routing.refuse_in_batch_invariant_block(reason or LEFT)
 
 
 def _run_addmm(self, mat1, mat2, scalars):
@@ -117,12 +142,14 @@ class KeyKernels:
             kind, recordable = plain.get(keys.raw_repr(), not_plain)
             if _takes_addend(self, mat1, scalars) and _takes(kind, recordable, mat1, mat2, self):
                 return _run_addmm(self, mat1, mat2, scalars)
+            _leave(mat1, mat2)
             return ATEN_ADDMM.redispatch(keys & below, self, mat1, mat2, **scalars)
 
         def mm_kernel(keys, mat1, mat2):
             kind, recordable = plain.get(keys.raw_repr(), not_plain)
             if _takes(kind, recordable, mat1, mat2):
                 return _run_mm(mat1, mat2)
+            _leave(mat1, mat2)
             return ATEN_MM.redispatch(keys & below, mat1, mat2)
 
         self.fallback, self.kernels = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
@@ -175,9 +202,11 @@ class Mode(TorchDispatchMode):
             addend, mat1, mat2 = args
             if _takes_addend(addend, mat1, kwargs) and _takes(_kind(*args), True, mat1, mat2, addend):
                 return _run_addmm(addend, mat1, mat2, kwargs)
+            _leave(mat1, mat2)
         elif func is ATEN_MM and len(args) == 2:
             if _takes(_kind(*args), True, *args):
                 return _run_mm(*args)
+            _leave(*args)
         else:  # without autograd a composite operator, as aten::linear is, arrives here whole
             with self:
                 result = func.decompose(*args, **kwargs)
@@ -206,7 +235,7 @@ def _new_guard():
 
 
 @contextmanager
-def enabled(device_type="cuda"):
+def enabled(device_type="cuda", *, batch_invariant=False):
     """Run this thread's aten::addmm and aten::mm on this package's op, and with them nn.Linear and products of matrices.
 
     Left to torch are products that the op does not support (routing.py) and products whose gradients are asked for. What a
@@ -215,7 +244,13 @@ def enabled(device_type="cuda"):
 
     Args:
         device_type: "cuda" or "cpu"; products on other devices are left to torch. Blocks of both may nest.
+        batch_invariant: whether the block is one of torch_addmm_tc.batch_invariant(), too. A product of matrices that would be
+            left to torch is then an error. Batches of products (torch.bmm) are torch's and as torch computes them.
     """
+    if batch_invariant:
+        with in_batch_invariant_block(), enabled(device_type):
+            yield
+        return
     kind, here = torch.device(device_type).type, _this_thread
     if not here.device_types:
         here.guard = _new_guard()

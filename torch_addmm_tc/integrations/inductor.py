@@ -23,6 +23,7 @@ from torch_addmm_tc.ops import tf32_allowed
 log = logging.getLogger("torch_addmm_tc.inductor")
 
 ATEN, ADDMM = torch.ops.aten, torch.ops.tc.addmm.default
+NOT_INVARIANT = "torch_addmm_tc: batch-invariant results were asked for, but {} {} stays with torch, because {}"
 PRODUCTS = (ATEN.mm.default, ATEN.mm.dtype, ATEN.addmm.default, ATEN.addmm.dtype)
 
 
@@ -40,7 +41,7 @@ def _arguments(node) -> tuple[tuple, dict]:
     return (addend, a, b), kwargs
 
 
-def _unsupported_reason(node) -> str | None:
+def _unsupported_reason(node, *, batch_invariant=False) -> str | None:
     """Return why a node of PRODUCTS stays with torch, or None where tc.addmm takes it."""
     (_, *operands), kwargs = _arguments(node)
     a, b = map(_value, operands)
@@ -48,13 +49,15 @@ def _unsupported_reason(node) -> str | None:
         return "the graph does not say what its operands are"
     if not all(isinstance(kwargs.get(name, 1), Number) for name in ("beta", "alpha")):
         return "beta or alpha is not a number"
-    return routing.unsupported_reason(a, b)
+    return routing.unsupported_reason(a, b, batch_invariant=batch_invariant)
 
 
-def _replace(graph, node, args, kwargs):
+def _replace(graph, node, args, kwargs, batch_invariant):
     """Put a call of tc.addmm in the place of `node`, with what the graph knows of the node's result."""
+    kwargs = kwargs | ({"precision": "tf32"} if tf32_allowed() else {})
+    kwargs = kwargs | ({"batch_invariant": True} if batch_invariant else {})
     with graph.inserting_before(node):
-        new = graph.call_function(ADDMM, args, kwargs | ({"precision": "tf32"} if tf32_allowed() else {}))
+        new = graph.call_function(ADDMM, args, kwargs)
     # The arguments that the node was first called with ("eager_input_vals") are not those of the new call.
     new.meta.update({key: value for key, value in node.meta.items() if key != "eager_input_vals"})
     node.replace_all_uses_with(new)
@@ -79,10 +82,15 @@ def _match_sum(node) -> tuple | None:
 
 
 class Pass(CustomGraphPass):
-    """Rewrites a graph in place. `before`: the user's own passes, which run first."""
+    """Rewrites a graph in place.
 
-    def __init__(self, before=()):
-        self.before = tuple(before)
+    Args:
+        before: the user's own passes, which run first.
+        batch_invariant: whether the calls are batch-invariant. A product that stays with torch is then an error.
+    """
+
+    def __init__(self, before=(), batch_invariant=False):
+        self.before, self.batch_invariant = tuple(before), batch_invariant
 
     def __call__(self, graph):
         for other in self.before:
@@ -91,18 +99,20 @@ class Pass(CustomGraphPass):
         for node in list(graph.nodes):
             if matched := _match_sum(node):
                 addend, product = matched
-                _replace(graph, node, (addend, *product.args), {})
+                _replace(graph, node, (addend, *product.args), {}, self.batch_invariant)
                 graph.erase_node(product)
                 replaced["aten.mm + aten.add"] += 1
         for node in list(graph.nodes):
             if node.target not in PRODUCTS:
                 continue
-            if reason := _unsupported_reason(node):
+            if reason := _unsupported_reason(node, batch_invariant=self.batch_invariant):
+                if self.batch_invariant:
+                    raise RuntimeError(NOT_INVARIANT.format(node.target, node.name, reason))
                 left[str(node.target)] += 1
                 log.debug("left %s %s: %s", node.target, node.name, reason)
                 continue
             replaced[str(node.target)] += 1
-            _replace(graph, node, *_arguments(node))
+            _replace(graph, node, *_arguments(node), self.batch_invariant)
         for node in list(graph.nodes):
             if name := fusion.fuse(graph, node):
                 replaced[f"{node.target} + {name}"] += 1
@@ -116,10 +126,10 @@ class Pass(CustomGraphPass):
         """
         theirs = [other.uuid() if isinstance(other, CustomGraphPass) else None for other in self.before]
         own = get_hash_for_files((__file__, fusion.__file__, routing.__file__))
-        return None if None in theirs else (own, torch.torch_version.__version__, tf32_allowed(), *theirs)
+        return None if None in theirs else (own, torch.torch_version.__version__, tf32_allowed(), self.batch_invariant, *theirs)
 
 
-def compile_options(mode=None, options=None) -> dict:
+def compile_options(mode=None, options=None, *, batch_invariant=False) -> dict:
     """Make options with which torch.compile runs a model's products on this package's op.
 
     Args:
@@ -128,6 +138,9 @@ def compile_options(mode=None, options=None) -> dict:
         options: further Inductor options, which win over the mode's. A post_grad_custom_pre_pass among them, or else in
             torch._inductor.config, still runs, before this package's pass. {"shape_padding": False} keeps torch from padding
             odd sizes: it pads them where its own kernels gain, and a sum or an activation after a padded product is not fused.
+        batch_invariant: whether the op's calls are batch-invariant (torch_addmm_tc.addmm). The kernel is chosen when the graph
+            runs, so that a graph of dynamic shapes serves every batch. A product of matrices that the op does not take is then
+            an error of the compilation; batches of products (torch.bmm) stay as torch computes them.
 
     Returns:
         The `options` for torch.compile, or the `inductor_configs` for torch._inductor.aoti_compile_and_package.
@@ -140,4 +153,4 @@ def compile_options(mode=None, options=None) -> dict:
     theirs = () if theirs is None else theirs if isinstance(theirs, (list, tuple)) else (theirs,)
     theirs = [p for other in theirs for p in (other.before if isinstance(other, Pass) else (other,))]
     of_mode = list_mode_options(mode) if mode else {}
-    return {**of_mode, **options, "post_grad_custom_pre_pass": Pass(theirs)}
+    return {**of_mode, **options, "post_grad_custom_pre_pass": Pass(theirs, batch_invariant)}

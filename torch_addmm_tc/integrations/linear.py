@@ -5,7 +5,8 @@ import functools
 import torch
 from torch import nn
 
-from torch_addmm_tc.integrations import routing
+from torch_addmm_tc import _C
+from torch_addmm_tc.integrations import enabled, routing
 from torch_addmm_tc.ops import addmm, mm
 
 
@@ -34,10 +35,18 @@ def _takes(x, weight, bias) -> bool:
 def _product(x, weight, bias):
     """Compute x (..., K) @ weight (K, N) + bias (N), or return None where routing.py leaves the product to torch."""
     rows = x if x.ndim == 2 else x.flatten(0, -2)
-    if routing.unsupported_reason(rows, weight):
+    if routing.unsupported_reason(rows, weight, batch_invariant=_C.in_batch_invariant_block()):
         return None
     result = mm(rows, weight) if bias is None else addmm(bias, rows, weight)
     return result if x.ndim == 2 else result.view(*x.shape[:-1], weight.shape[1])
+
+
+def _leave(x):
+    """Leave a layer to torch: in a batch_invariant() block only where enabled() takes its product."""
+    if routing.device_kind(x) == "cuda" and not enabled.covers("cuda"):
+        routing.refuse_in_batch_invariant_block(
+            "its gradient is asked for, autocast or a transform of torch.func runs, or the op does not take its tensors"
+        )
 
 
 class Linear(nn.Linear):
@@ -55,7 +64,10 @@ class Linear(nn.Linear):
                 result = _sharding().linear(input, weight, bias, _product)
             if result is None:
                 result = _product(input, weight.t(), bias)
-        return super().forward(input) if result is None else result
+        if result is None:
+            _leave(input)
+            result = super().forward(input)
+        return result
 
 
 class _Conv1D:
@@ -64,7 +76,10 @@ class _Conv1D:
     def forward(self, x):
         weight, bias = self.weight, self.bias
         result = _product(x, weight, bias) if _takes(x, weight, bias) else None
-        return super().forward(x) if result is None else result
+        if result is None:
+            _leave(x)
+            result = super().forward(x)
+        return result
 
     def __reduce_ex__(self, protocol):  # pickle finds classes by name, and this class is made at run time
         _, _, *state = super().__reduce_ex__(protocol)

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.autograd import forward_ad
 
+from torch_addmm_tc import _C
 from torch_addmm_tc.ops import tf32_allowed
 from torch_addmm_tc.registration.fake import SUPPORTED
 
@@ -18,8 +19,13 @@ def device_kind(x) -> str | None:
     return "cuda" if x.is_cuda else "cpu" if x.device.type == "cpu" else None
 
 
-def unsupported_reason(mat1, mat2) -> str | None:
-    """Return why the product of two tensors (real, fake or meta) stays with torch, or None where torch.ops.tc takes it."""
+def unsupported_reason(mat1, mat2, *, batch_invariant=False) -> str | None:
+    """Return why the product of two tensors (real, fake or meta) stays with torch, or None where torch.ops.tc takes it.
+
+    Args:
+        mat1, mat2: the operands.
+        batch_invariant: whether the product must be batch-invariant, which torch's is not however fast it may be.
+    """
     if mat1.is_nested or mat2.is_nested or mat1.layout != torch.strided or mat2.layout != torch.strided:
         return "its operands are not strided"
     if mat1.dim() != 2 or mat2.dim() != 2:
@@ -30,7 +36,8 @@ def unsupported_reason(mat1, mat2) -> str | None:
         return f"its dtype is {mat1.dtype}"
     if mat1.device != mat2.device or device_kind(mat1) is None:
         return f"its operands are on {mat1.device} and {mat2.device}"
-    if mat1.is_cuda and mat1.dtype == torch.float32 and not tf32_allowed() and not emulates_float32(mat1.device.index):
+    slow = mat1.is_cuda and mat1.dtype == torch.float32 and not tf32_allowed() and not emulates_float32(mat1.device.index)
+    if slow and not batch_invariant:
         return "torch multiplies float32 without TF32 faster on this GPU"
     return None
 
@@ -39,6 +46,19 @@ def unsupported_reason(mat1, mat2) -> str | None:
 def emulates_float32(index: int | None) -> bool:
     """Whether tensor cores of the CUDA device multiply float32 with its own accuracy (wgmma_bf16x6, sm_90)."""
     return torch.cuda.is_available() and torch.cuda.get_device_capability(index) == (9, 0)
+
+
+def refuse_in_batch_invariant_block(reason: str):
+    """Raise in a block of torch_addmm_tc.batch_invariant(): torch is about to compute a product there.
+
+    Raises:
+        RuntimeError: with the reason why the product is not the op's.
+    """
+    if _C.in_batch_invariant_block():
+        raise RuntimeError(
+            f"torch_addmm_tc: batch-invariant results are promised for this package's op alone, but torch would compute this "
+            f"product, because {reason}. Change that, or leave the batch_invariant() block."
+        )
 
 
 def is_differentiated(*tensors) -> bool:

@@ -26,15 +26,17 @@ def _text(value) -> str:
     return str(list(value)) if isinstance(value, (tuple, torch.Size)) else str(value)
 
 
-def _check(condition, message: str, *values):
+def check(condition, message: str, *values):
+    """Raise the op's error of a name in csrc/op/messages.h, unless the condition holds."""
     torch._check(condition, lambda: MESSAGES[message].format(*map(_text, values)))
 
 
 def _check_options(call):
     activation, precision = call.role("activation"), call.role("precision")
-    _check(activation in (None, *_C.activations), "activation_unknown", ", ".join(_C.activations), activation)
-    _check(precision in (None, *PRECISIONS), "precision_unknown", precision)
-    _check(not call.role("batch_invariant"), "batch_invariant_missing")
+    check(activation in (None, *_C.activations), "activation_unknown", ", ".join(_C.activations), activation)
+    check(precision in (None, *PRECISIONS), "precision_unknown", precision)
+    a = call.operands[0]
+    check(not call.role("batch_invariant") or a is None or a.device.type != "cpu", "batch_invariant_on_cpu")
 
 
 def checked_shape(call) -> tuple:
@@ -45,25 +47,25 @@ def checked_shape(call) -> tuple:
     """
     (name_a, name_b), (a, b), rank, addend = call.op.operands, call.operands, call.op.rank, call.role("addend")
     for name, x in ((name_a, a), (name_b, b)):
-        _check(x is not None, "not_a_tensor", name)
+        check(x is not None, "not_a_tensor", name)
     for name, x in ((call.op.addend, addend), (name_a, a), (name_b, b)):
-        _check(x is None or x.layout == torch.strided, "not_strided", name, x.layout if x is not None else None, name)
+        check(x is None or x.layout == torch.strided, "not_strided", name, x.layout if x is not None else None, name)
     for name, x in ((name_a, a), (name_b, b)):
-        _check(x.dim() == rank, "not_a_matrix", name, x.dim())
+        check(x.dim() == rank, "not_a_matrix", name, x.dim())
     (*batch, m, k), (*_, inner, n) = a.shape, b.shape
-    _check(k == inner, "inner_sizes_differ", m, k, inner, n)
+    check(k == inner, "inner_sizes_differ", m, k, inner, n)
     for size, other in zip(batch, b.shape):
-        _check(size == other, "inner_sizes_differ", size, k, other, n)
+        check(size == other, "inner_sizes_differ", size, k, other, n)
     out_dtype = call.result_dtype
-    _check(
+    check(
         addend is None or addend.dtype == b.dtype or (out_dtype != a.dtype and addend.dtype == out_dtype),
         "self_dtype_differs",
         None if addend is None else addend.dtype,
         b.dtype,
     )
-    _check(a.dtype == b.dtype, "mat_dtypes_differ", a.dtype, b.dtype)
-    _check(a.dtype in SUPPORTED, "dtype_unsupported", name_a, a.dtype)
-    _check(out_dtype in (a.dtype, torch.float32), "out_dtype_unsupported", out_dtype, a.dtype)
+    check(a.dtype == b.dtype, "mat_dtypes_differ", a.dtype, b.dtype)
+    check(a.dtype in SUPPORTED, "dtype_unsupported", name_a, a.dtype)
+    check(out_dtype in (a.dtype, torch.float32), "out_dtype_unsupported", out_dtype, a.dtype)
     shape = (*batch, m, n)
     if addend is not None:
         addend.expand(shape)  # raises aten's own message when it cannot
@@ -83,10 +85,10 @@ def _check_devices_and_gradients(call):
     device = call.operands[0].device
     tensors = {name: call.values[name] for name in call.op.tensors if call.values[name] is not None}
     for name, x in tensors.items():
-        _check(x.device == device, "devices_differ", name, x.device, device)
+        check(x.device == device, "devices_differ", name, x.device, device)
     if torch.is_grad_enabled() and not _inductor_is_lowering():
         for name, x in tensors.items():
-            _check(not x.requires_grad, "forward_only", name, name)
+            check(not x.requires_grad, "forward_only", name, name)
 
 
 def _fake(op):
@@ -102,12 +104,12 @@ def _fake(op):
         a, out = call.operands[0], call.role("out")
         _check_options(call)
         for name, x in zip(op.operands, call.operands):
-            _check(x is not None, "not_a_tensor", name)
-        _check(out.dtype in (a.dtype, torch.float32), "out_dtype_differs", f"{_text(a.dtype)} or Float", out.dtype)
+            check(x is not None, "not_a_tensor", name)
+        check(out.dtype in (a.dtype, torch.float32), "out_dtype_differs", f"{_text(a.dtype)} or Float", out.dtype)
         shape = checked_shape(call)
         _check_devices_and_gradients(call)
-        _check(out.device == a.device, "out_device_differs", out.device, a.device)
-        _check(tuple(out.shape) == shape, "out_shape_when_traced", shape, out.shape)
+        check(out.device == a.device, "out_device_differs", out.device, a.device)
+        check(tuple(out.shape) == shape, "out_shape_when_traced", shape, out.shape)
 
     return writes_out if op.out else functional
 

@@ -9,6 +9,8 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor._op_schema import OpStrategy, RuntimeSchemaInfo
 from torch.distributed.tensor._ops.utils import expand_to_full_mesh_op_strategy
 
+from torch_addmm_tc import _C
+from torch_addmm_tc.registration.fake import check
 from torch_addmm_tc.registration.table import OPS
 
 
@@ -39,6 +41,7 @@ def linear(x, weight, bias, product):
     if of_x.is_replicate() and of_weight.is_shard(0) and of_bias.is_shard(0):
         of_result = Shard(last)
     elif of_x.is_shard(last) and of_weight.is_shard(1) and (bias is None or of_bias.is_replicate()):
+        check(not _C.in_batch_invariant_block(), "batch_invariant_parts_of_k")
         of_result = Partial()
         bias = bias if place[0] == 0 else None  # added once
     else:
@@ -76,7 +79,7 @@ def _placements(call) -> list[dict]:
         shard(batch, Shard(batch), Shard(batch))
     shard(m, Shard(m), Replicate())
     shard(n, Replicate(), Shard(n))
-    if not call.activated:
+    if not call.activated and not call.role("batch_invariant"):  # a sum over processes adds in the order of their collective
         rule(Partial(), Partial(), Shard(rank - 1), Shard(rank - 2))  # parts of K
         rule(Partial(), Partial(), Partial(), Replicate())
         rule(Partial(), Partial(), Replicate(), Partial())
@@ -95,7 +98,8 @@ def register(op):
         rules = [[rule["result"], *(rule.get(name) for name in passed)] for rule in _placements(call)]
         return expand_to_full_mesh_op_strategy(mesh, schema, rules)
 
-    decisive = [op.activation] if op.activation else None  # of the keywords, the one that placements depend on
+    # Of the keywords, those that placements depend on.
+    decisive = [name for name in (op.activation, op.batch_invariant) if name] or None
     propagator = DTensor._op_dispatcher.sharding_propagator
     propagator.register_op_strategy(op.overload, strategy, RuntimeSchemaInfo(static_kwargkey=decisive, needs_pytree=True))
 

@@ -105,6 +105,7 @@ class Problem:
         dtype: A's and B's dtype.
         a, b: "row" for row-major, "col" for column-major.
         c: "full" for an (M, N) C in A's dtype, "fp32" for an (M, N) C and D in fp32, "bias" for an (N,) C, "none" for beta = 0.
+        batch_invariant: as in torch_addmm_tc.addmm.
     """
 
     m: int
@@ -114,6 +115,7 @@ class Problem:
     a: str
     b: str
     c: str
+    batch_invariant: bool = False
 
     @property
     def out_dtype(self) -> torch.dtype:
@@ -135,7 +137,8 @@ class Problem:
         c = torch.empty(shape, dtype=self.out_dtype, device="meta")
         a, b = operand(self.a, self.m, self.k), operand(self.b, self.k, self.n)
         beta = 0 if self.c == "none" else 1
-        return problem_key(c, a, b, beta=beta, out_dtype=self.out_dtype, precision=precision)
+        options = {"precision": precision, "batch_invariant": self.batch_invariant}
+        return problem_key(c, a, b, beta=beta, out_dtype=self.out_dtype, **options)
 
     @property
     def work(self) -> Work:
@@ -146,7 +149,8 @@ class Problem:
 
     def __str__(self):
         dtype = str(self.dtype).removeprefix("torch.")
-        return f"{self.m} x {self.n} x {self.k}, {dtype}, A {self.a}, B {self.b}, C {self.c}"
+        mode = ", batch-invariant" if self.batch_invariant else ""
+        return f"{self.m} x {self.n} x {self.k}, {dtype}, A {self.a}, B {self.b}, C {self.c}{mode}"
 
 
 def size(text: str) -> int:
@@ -175,13 +179,15 @@ def add_command(commands):
         default="full",
         help="C of shape (M, N); C (M, N) and D in fp32; C of shape (N,); or beta = 0",
     )
+    parser.add_argument("--batch-invariant", action="store_true", help="a row's bits must not depend on the other rows")
     parser.add_argument("--all", action="store_true", help="list every candidate, not only each kernel's best")
     parser.set_defaults(run=run)
 
 
 def run(options) -> int:
     """Explain the problem that `options` describe. Return the exit code: 1 if no kernel can run it."""
-    problem = Problem(options.M, options.N, options.K, getattr(torch, options.dtype), options.a, options.b, options.c)
+    dtype = getattr(torch, options.dtype)
+    problem = Problem(options.M, options.N, options.K, dtype, options.a, options.b, options.c, options.batch_invariant)
     has_gpu = torch.cuda.is_available()
     gpu = Gpu.of(torch.cuda.current_device()) if has_gpu else H200
     name = torch.cuda.get_device_name() if has_gpu else "an H200"

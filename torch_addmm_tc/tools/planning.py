@@ -200,7 +200,10 @@ class Plan:
         return "\n".join([*lines, f"   and {len(self.candidates) - len(lines)} slower or unsupported candidates"])
 
 
-def problem_key(input, mat1, mat2, *, beta=1, alpha=1, activation=None, out_dtype=None, out=None, precision=None) -> str:
+def problem_key(
+    input, mat1, mat2, *,
+    beta=1, alpha=1, activation=None, out_dtype=None, out=None, precision=None, batch_invariant=False,
+) -> str:  # fmt: skip
     """Return all that the planner knows of a call, as log_problems and tables of plans write it. The arguments are plan's."""
     dtype = out_dtype or (mat1 if out is None else out).dtype
     (m, n), k = (
@@ -221,16 +224,21 @@ def problem_key(input, mat1, mat2, *, beta=1, alpha=1, activation=None, out_dtyp
         a=matrix(mat1), b=matrix(mat2), c=matrix(input.expand(m, n)), d=matrix(out),
         alpha=alpha, beta=beta, activation=activation or "none",
         tf32=tf32_allowed() if precision is None else precision == "tf32",
+        batch_invariant=batch_invariant or _C.in_batch_invariant_block(),
     )  # fmt: skip
 
 
-def plan(input, mat1, mat2, *, beta=1, alpha=1, activation=None, out_dtype=None, out=None, precision=None, gpu=None) -> Plan:
+def plan(
+    input, mat1, mat2, *,
+    beta=1, alpha=1, activation=None, out_dtype=None, out=None, precision=None, batch_invariant=False, gpu=None,
+) -> Plan:  # fmt: skip
     """Plan torch_addmm_tc.addmm with these arguments. The planner reads shapes, strides, dtypes and addresses, never elements.
 
     Args:
         input: as in torch_addmm_tc.addmm. None plans the plain product.
         mat1, mat2, beta, alpha, activation, out_dtype, out: as in torch_addmm_tc.addmm. Tensors may be meta tensors.
         precision: "ieee" or "tf32". Default: what torch's settings allow.
+        batch_invariant: as in torch_addmm_tc.addmm.
         gpu: a Gpu. Default: the tensors' GPU. For tensors that lie on no GPU: the current CUDA device or, without one, an H200.
 
     Returns:
@@ -240,6 +248,7 @@ def plan(input, mat1, mat2, *, beta=1, alpha=1, activation=None, out_dtype=None,
         RuntimeError: if shapes or dtypes do not match or the activation does not exist, with torch_addmm_tc.addmm's message.
     """
     options = {"activation": activation, "out_dtype": out_dtype, "out": out, "precision": precision}
+    options["batch_invariant"] = batch_invariant
     problem = problem_key(input, mat1, mat2, beta=beta, alpha=alpha, **options)
     if gpu is None:
         device = mat1.device if mat1.is_cuda else torch.cuda.current_device() if torch.cuda.is_available() else None

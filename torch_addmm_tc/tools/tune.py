@@ -142,7 +142,8 @@ def operands(problem: dict, count: int, device="cuda") -> list[dict]:
 
 
 def options_of(problem: dict) -> dict:
-    return {"precision": problem["precision"], "activation": ACTIVATIONS[problem["activation"]]}
+    options = {"precision": problem["precision"], "activation": ACTIVATIONS[problem["activation"]]}
+    return options | {"batch_invariant": problem["batch_invariant"]}
 
 
 def run_plan(problem: dict, tensors: dict, name: str):

@@ -1,0 +1,370 @@
+"""Batch invariance: a row's bits do not depend on the other rows, on their number, on strides or on the kernel."""
+
+import random
+import threading
+from unittest.mock import patch
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import torch_addmm_tc as tc
+from torch_addmm_tc import _C
+from torch_addmm_tc.registration.table import OPS
+from torch_addmm_tc.tools import check_invariance
+from torch_addmm_tc.tools.planning import H200
+
+AMPERE = tc.Gpu(sm=80, num_sms=108, smem_per_block=163 * 1024, name="NVIDIA A100-SXM4-80GB")
+KERNELS = {kernel["name"]: kernel for kernel in _C.kernels()}
+ON_CPU = "batch-invariant results are promised for CUDA tensors, but got tensors on the CPU"
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+
+# ---- the planner ----
+
+
+def operand(rows, cols, dtype, order, padding):
+    """Return a meta matrix of rows or columns that are `padding` elements longer in memory."""
+    outer, inner = (rows, cols) if order == "row" else (cols, rows)
+    x = torch.empty(outer, inner + padding, dtype=dtype, device="meta")[:, :inner]
+    return x if order == "row" else x.t()
+
+
+def plan(m, n, k, dtype=torch.float16, b="col", padding=0, gpu=H200, batch_invariant=True, **options):
+    mat1, mat2 = operand(m, k, dtype, "row", padding), operand(k, n, dtype, b, padding)
+    return tc.plan(None, mat1, mat2, gpu=gpu, batch_invariant=batch_invariant, **options)
+
+
+@settings(max_examples=200)
+@given(
+    m=st.integers(1, 9000), n=st.integers(1, 9000), k=st.integers(0, 20000), dtype=st.sampled_from(DTYPES),
+    b=st.sampled_from(("row", "col")), padding=st.sampled_from((0, 1, 8, 12)), fp32=st.booleans(),
+    gpu=st.sampled_from((H200, AMPERE)), precision=st.sampled_from(("ieee", "tf32")),
+)  # fmt: skip
+def test_candidates_add_in_the_order_of_k(m, n, k, dtype, b, padding, fp32, gpu, precision):
+    options = {"gpu": gpu, "precision": precision, "out_dtype": torch.float32 if fp32 else dtype}
+    chosen = plan(m, n, k, dtype, b, padding, **options)
+    assert chosen.pick
+    able = [x for x in chosen.candidates if x.reason is None]
+    for x in able:
+        assert x.math in KERNELS[x.kernel]["in_order"]
+        assert x.k_slices == 1 and x.config["warp_slices"] == 1 and (x.cluster is None or x.cluster[2] == 1)
+    of_one_row = plan(1, n, k, dtype, b, **options)
+    assert {x.math for x in able} == {of_one_row.pick.math}  # maths differ in bits
+
+
+def test_a_column_major_d_exchanges_no_parts():
+    a, b = torch.empty(500, 700, device="meta"), torch.empty(700, 300, device="meta")
+    out = torch.empty(300, 500, device="meta").t()
+    assert tc.plan(None, a, b, out=out, gpu=H200).exchanged
+    chosen = tc.plan(None, a, b, out=out, batch_invariant=True, gpu=H200)
+    assert chosen.pick.kernel == "wgmma_bf16x6" and not chosen.exchanged
+
+
+def test_named_kernels_outside_the_mode_are_refused():
+    reasons = {x.kernel: x.reason for x in plan(4, 4096, 4096).candidates}
+    for name in ("simt", "mma_skinny", "wgmma_cluster"):
+        assert reasons[name] == "its bits depend on the batch"
+
+
+# ---- the mode ----
+
+
+def test_blocks_nest_and_are_a_threads_own():
+    seen = []
+
+    def note():
+        seen.append(_C.in_batch_invariant_block())
+
+    with tc.batch_invariant():
+        with pytest.raises(ZeroDivisionError), tc.batch_invariant():
+            1 / 0  # noqa: B018
+        note()
+        thread = threading.Thread(target=note)
+        thread.start()
+        thread.join()
+    note()
+    assert seen == [True, False, False]
+
+
+def test_a_plan_shows_what_a_block_runs():
+    outside = plan(4, 4096, 4096, batch_invariant=False)
+    with tc.batch_invariant():
+        inside = plan(4, 4096, 4096, batch_invariant=False)
+    assert inside == plan(4, 4096, 4096) != outside
+
+
+@pytest.mark.parametrize("call", ("argument", "block", "out", "mm", "linear"))
+def test_the_cpu_raises_and_writes_nothing(call):
+    x, out = torch.ones(4, 4), torch.full((4, 4), 7.0)
+    with pytest.raises(RuntimeError, match=ON_CPU):
+        if call == "argument":
+            tc.addmm(x, x, x, batch_invariant=True)
+        elif call == "block":
+            with tc.batch_invariant():
+                torch.ops.tc.addmm(x, x, x)
+        elif call == "out":
+            tc.addmm(x, x, x, out=out, batch_invariant=True)
+        else:
+            getattr(tc, call)(x, x, batch_invariant=True)
+    assert (out == 7).all()
+
+
+def test_tracing_accepts_the_argument():
+    x = torch.ones(4, 4, device="meta")
+    assert tc.addmm(x, x, x, batch_invariant=True).shape == (4, 4)
+
+
+# ---- integrations ----
+
+
+def test_enabled_raises_where_torch_would_compute(device):
+    x = torch.randn(4, 6, device=device, dtype=torch.float64)
+    with tc.enabled(device, batch_invariant=True):
+        assert _C.in_batch_invariant_block()
+        with pytest.raises(RuntimeError, match="torch would compute this product, because its dtype is torch.float64"):
+            x @ x.t()
+        with pytest.raises(RuntimeError, match="its gradient is asked for"):
+            x.float().requires_grad_() @ x.float().t()
+        assert torch.bmm(x[None], x.t()[None]).shape == (1, 4, 4)
+    assert not _C.in_batch_invariant_block()
+    assert (x @ x.t()).shape == (4, 4)
+
+
+def test_enabled_passes_the_block_on():
+    x = torch.ones(4, 4)
+    with tc.enabled("cpu", batch_invariant=True), pytest.raises(RuntimeError, match=ON_CPU):
+        x @ x
+    with (
+        tc.enabled("cpu"),
+        tc.batch_invariant(),
+        torch.autocast("cpu", torch.bfloat16),
+        pytest.raises(RuntimeError, match=ON_CPU),
+    ):
+        torch.addmm(x, x, x)
+    with tc.enabled("cpu"):
+        assert (x @ x == 4).all()
+
+
+def test_layers_are_in_the_block():
+    layer = tc.Linear(4, 4)
+    with tc.batch_invariant(), torch.no_grad(), pytest.raises(RuntimeError, match=ON_CPU):
+        layer(torch.ones(2, 4))
+
+
+@pytest.mark.gpu
+def test_layers_raise_where_torch_would_compute():
+    layer, x = tc.Linear(8, 8, device="cuda"), torch.ones(2, 8, device="cuda")
+    with tc.batch_invariant(), pytest.raises(RuntimeError, match="torch would compute this product"):
+        layer(x)
+    with tc.enabled(), tc.batch_invariant(), torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
+        assert layer(x).dtype == torch.bfloat16
+
+
+def test_sharding_sums_no_parts_over_processes():
+    from torch_addmm_tc.registration import sharding
+
+    x = torch.empty(8, 8, device="meta")
+
+    def results(**kwargs):
+        return {str(rule["result"]) for rule in sharding._placements(OPS[0].bind((x, x, x), kwargs))}
+
+    assert any("P" in x for x in results()) and not any("P" in x for x in results(batch_invariant=True))
+
+
+def test_compiled_graphs_call_the_op_with_the_argument():
+    from torch_addmm_tc.integrations.inductor import Pass
+
+    def graph_of(dtype):
+        graph = torch.fx.Graph()
+        x, y = graph.placeholder("x"), graph.placeholder("y")
+        x.meta["val"], y.meta["val"] = (torch.empty(4, 4, dtype=dtype, device="meta") for _ in range(2))
+        with patch("torch_addmm_tc.integrations.routing.device_kind", return_value="cuda"):
+            product = graph.call_function(torch.ops.aten.mm.default, (x, y))
+            product.meta["val"] = torch.empty(4, 4, dtype=dtype, device="meta")
+            graph.output(product)
+            Pass(batch_invariant=True)(graph)
+        return [node.kwargs for node in graph.nodes if node.op == "call_function"]
+
+    assert graph_of(torch.float16) == [{"batch_invariant": True}]
+    with pytest.raises(
+        RuntimeError, match=r"batch-invariant results were asked for, but aten.mm.default mm_default stays with torch"
+    ):
+        graph_of(torch.float64)
+    assert Pass().uuid() != Pass(batch_invariant=True).uuid()
+
+
+# ---- bits ----
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("math", check_invariance.MATHS)
+@pytest.mark.parametrize("index", range(6))
+def test_bits_do_not_depend_on_the_batch(math, index, request):
+    seed = f"{math} {index} {request.config.getoption('grid_seed')}"
+    problem = check_invariance.Problem.draw(random.Random(seed), math)
+    tally = check_invariance.check(problem, tc.Gpu.of(torch.cuda.current_device()))
+    assert tally.batches > 50 and tally.misses == [], str(problem)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("value", (float("nan"), float("inf"), 3e38, 1e-38, 1e-40))
+@pytest.mark.parametrize("place", ("a", "b"))
+def test_special_values_of_float32_change_no_other_row(value, place):
+    a, b = torch.randn(300, 200, device="cuda"), torch.randn(200, 144, device="cuda")
+    if place == "b":  # then every row has the value, and small elements make sums that its parts do not hold
+        b[:, 7], a[5:9] = value, a[5:9] * 1e-36
+    expected = tc.mm(a, b, batch_invariant=True)
+    if place == "a":
+        a[40, 3], a[41] = value, a[41] * value
+    result = tc.mm(a, b, batch_invariant=True)
+    rows = [row for row in range(300) if place == "b" or row not in (40, 41)]
+    assert torch.equal(result[rows].nan_to_num(7), expected[rows].nan_to_num(7))
+    for row in (0, 5, 40, 41, 63, 64):
+        alone = tc.mm(a[row : row + 1], b, batch_invariant=True)
+        assert torch.equal(alone[0].nan_to_num(7), result[row].nan_to_num(7))
+
+
+@pytest.mark.gpu
+def test_out_and_self_in_place():
+    c, a, b = (torch.randn(s, device="cuda").to(torch.bfloat16) for s in ((700, 264), (700, 1000), (1000, 264)))
+    whole = tc.addmm(c, a, b, batch_invariant=True)
+    part = c[:33].clone()
+    assert torch.equal(tc.addmm(part, a[:33], b, out=part, batch_invariant=True), whole[:33])
+    columns = torch.empty(264, 33, dtype=torch.bfloat16, device="cuda").t()
+    assert torch.equal(tc.addmm(c[:33], a[:33], b, out=columns, batch_invariant=True), whole[:33])
+
+
+# ---- models ----
+
+LONGEST = 48  # tokens of a sequence: attention reads as many keys always, because torch's softmax depends on their number
+
+
+@torch.library.custom_op("torch_addmm_tc_test::attention", mutates_args=())
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, first: int) -> torch.Tensor:
+    """Causal attention of queries (batch, heads, T, d), the first at position `first`, to keys (batch, key heads, LONGEST, d).
+
+    torch's own attention and torch.bmm are not batch-invariant. Each head's products run on this package's op instead.
+    """
+    group = q.shape[1] // k.shape[1]
+    seen = torch.arange(LONGEST, device=q.device) <= torch.arange(first, first + q.shape[2], device=q.device)[:, None]
+    result = torch.empty_like(q)
+    for item in range(q.shape[0]):
+        for head in range(q.shape[1]):
+            keys, values = k[item, head // group], v[item, head // group]
+            scores = tc.mm(q[item, head], keys.t(), out_dtype=torch.float32, batch_invariant=True)
+            scores = scores * q.shape[3] ** -0.5
+            weights = scores.masked_fill(~seen, -torch.inf).softmax(-1).to(q.dtype)
+            result[item, head] = tc.mm(weights, values, batch_invariant=True)
+    return result
+
+
+@attention.register_fake
+def _(q, k, v, first):
+    return torch.empty_like(q)
+
+
+@torch.library.custom_op("torch_addmm_tc_test::norm", mutates_args=())
+def norm(x: torch.Tensor, weight: torch.Tensor, rms: bool) -> torch.Tensor:
+    """torch's own norms work row by row. Inductor's need not: it compiles them anew for other batches."""
+    function = nn.functional.rms_norm if rms else nn.functional.layer_norm
+    return function(x, weight.shape, weight)
+
+
+@norm.register_fake
+def _(x, weight, rms):
+    return torch.empty_like(x)
+
+
+def rotate(x, first):
+    """Rotary positions."""
+    positions = torch.arange(first, first + x.shape[2], device=x.device)
+    angles = positions[:, None] * 10000 ** -torch.linspace(0, 1, x.shape[3] // 2, device=x.device)
+    cos, sin, (left, right) = angles.cos(), angles.sin(), x.float().chunk(2, -1)
+    return torch.cat([left * cos - right * sin, left * sin + right * cos], -1).to(x.dtype)
+
+
+class Block(nn.Module):
+    """A layer of GPT-2, or one of Llama: RMSNorm, rotary positions, fewer key heads, a gated MLP."""
+
+    def __init__(self, width, heads, key_heads, inner, llama):
+        super().__init__()
+        self.heads, self.key_heads, self.llama = heads, key_heads, llama
+        self.norms = nn.ParameterList(torch.ones(width) for _ in range(2))
+        self.qkv = nn.Linear(width, width + 2 * key_heads * (width // heads), bias=not llama)
+        self.out = nn.Linear(width, width, bias=not llama)
+        self.up, self.down = nn.Linear(width, inner * (1 + llama), bias=not llama), nn.Linear(inner, width, bias=not llama)
+
+    def forward(self, x, cache, first):
+        batch, tokens, width = x.shape
+        size = width // self.heads
+        projected = self.qkv(norm(x, self.norms[0], self.llama)).view(batch, tokens, -1, size).transpose(1, 2)
+        q, k, v = projected.split((self.heads, self.key_heads, self.key_heads), 1)
+        if self.llama:
+            q, k = rotate(q, first), rotate(k, first)
+        keys, values = cache
+        keys[:, :, first : first + tokens], values[:, :, first : first + tokens] = k, v
+        attended = attention(q.contiguous(), keys, values, first)
+        x = x + self.out(attended.transpose(1, 2).reshape(batch, tokens, width))
+        hidden = self.up(norm(x, self.norms[1], self.llama))
+        if self.llama:
+            gate, hidden = hidden.chunk(2, -1)
+            hidden = nn.functional.silu(gate) * hidden
+        else:
+            hidden = nn.functional.gelu(hidden, approximate="tanh")
+        return x + self.down(hidden)
+
+
+class Decoder(nn.Module):
+    def __init__(self, llama):
+        super().__init__()
+        width, heads, key_heads, inner, vocabulary = (1024, 16, 4, 2816, 32000) if llama else (768, 12, 12, 3072, 50257)
+        self.embedding, self.positions = nn.Embedding(vocabulary, width), None if llama else nn.Embedding(LONGEST, width)
+        self.blocks = nn.ModuleList(Block(width, heads, key_heads, inner, llama) for _ in range(3))
+        self.head = nn.Linear(width, vocabulary, bias=False)
+        self.cache_shape = key_heads, LONGEST, width // heads
+
+    def new_cache(self, batch):
+        weight = self.head.weight
+        return [[weight.new_zeros(batch, *self.cache_shape) for _ in range(2)] for _ in self.blocks]
+
+    def forward(self, tokens, caches, first: int):
+        x = self.embedding(tokens)
+        if self.positions is not None:
+            x = x + self.positions.weight[first : first + tokens.shape[1]]
+        for block, cache in zip(self.blocks, caches):
+            x = block(x, cache, first)
+        return self.head(x)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("how", ("eager", "compiled"))
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16), ids=str)
+@pytest.mark.parametrize("network", ("GPT-2", "Llama"))
+def test_logits_do_not_depend_on_the_batch(network, dtype, how):
+    model = Decoder(network == "Llama").to("cuda", dtype).requires_grad_(False)
+    prompts = torch.randint(0, 32000, (64, 40), device="cuda")
+    if how == "compiled":
+        torch._dynamo.reset()
+        forward = torch.compile(model, options=tc.compile_options(batch_invariant=True), dynamic=True)
+    else:
+
+        def forward(*args):
+            with tc.enabled(batch_invariant=True):
+                return model(*args)
+
+    def logits(tokens, chunks):
+        cache, first, parts = model.new_cache(len(tokens)), 0, []
+        for size in chunks:
+            parts.append(forward(tokens[:, first : first + size], cache, first))
+            first += size
+        return torch.cat(parts, 1)
+
+    together = logits(prompts, (40,))
+    assert together.isfinite().all() and together.float().std() > 0
+    for row in (0, 17, 63):
+        assert torch.equal(logits(prompts[row : row + 1], (40,))[0], together[row])
+    assert torch.equal(logits(prompts[5:6], (17, 3, 20))[0], together[5])
+    assert torch.equal(logits(prompts[20:23], (24, 16)), together[20:23])
