@@ -60,7 +60,7 @@ def test_a_column_major_d_exchanges_no_parts():
     out = torch.empty(300, 500, device="meta").t()
     assert tc.plan(None, a, b, out=out, gpu=H200).exchanged
     chosen = tc.plan(None, a, b, out=out, batch_invariant=True, gpu=H200)
-    assert chosen.pick.kernel == "wgmma_bf16x6" and not chosen.exchanged
+    assert chosen.pick.math == "bf16x6" and not chosen.exchanged
 
 
 def test_named_kernels_outside_the_mode_are_refused():

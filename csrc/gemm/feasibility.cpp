@@ -32,13 +32,13 @@ bool has_code(const KernelTraits& kernel, const Config& config, int sm) {
   return code.launch && config.archs & kAmpere;
 }
 
-// The math of a batch-invariant call on fp32. It must follow from K and the GPU alone, because maths differ in bits. Parts of operands
-// pay where K is longer than kShortK.
+// Whether a math on a kernel's unit is the one for batch-invariant products of fp32: it must follow from K and the GPU alone, because
+// bits differ between maths, and TF32's between wgmma and mma.sync. Parts of operands pay where K is longer than kShortK.
 constexpr int kShortK = 64;
-Math batch_invariant_math(const PlanKey& key, const DeviceSpec& device) {
-  if (key.precision == Precision::tf32) return Math::tf32;
+bool is_batch_invariant_math(const KernelTraits& kernel, Math math, const PlanKey& key, const DeviceSpec& device) {
   const bool has_wgmma = device.gpu.sm == 90 && (!build().archs[0] || contains(build().archs, 900));
-  return has_wgmma && key.k > kShortK ? Math::f32_emulated : Math::f32_simt;
+  if (key.precision == Precision::tf32) return math == Math::tf32 && (kernel.unit == Unit::wgmma) == has_wgmma;
+  return math == (has_wgmma && key.k > kShortK ? Math::f32_emulated : Math::f32_simt);
 }
 
 }  // namespace
@@ -52,7 +52,7 @@ const char* unsupported_reason(const KernelTraits& kernel, const Config& config,
     return math == Math::tf32 ? "its TF32 needs precision=\"tf32\"" : "it keeps more bits than precision=\"tf32\" asks for";
   if (key.batch_invariant) {
     if (!is_batch_invariant(kernel, config, math)) return "its bits depend on the batch";
-    if (is_f32(key.a.dtype) && math != batch_invariant_math(key, device))
+    if (is_f32(key.a.dtype) && !is_batch_invariant_math(kernel, math, key, device))
       return "batch-invariant products of this K have another math";
   }
   if (!has_code(kernel, config, device.gpu.sm)) return "this build has no machine code for it";

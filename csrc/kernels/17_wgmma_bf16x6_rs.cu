@@ -33,7 +33,7 @@ namespace {
 constexpr int BLK_K = 64, PARTS = PartsLayout::kParts;
 constexpr int kLaneK = 4;      // consecutive k that a lane multiplies in a step of 16
 constexpr int kAheadInL2 = 3;  // K tiles that L2 reads before the registers do
-constexpr int kSumTiles = 16;  // K tiles whose sums are added in sequence
+constexpr int kSumTiles = 16;  // K tiles whose sums are added in sequence, if no other kernel has to give the same bits
 
 // An operand, (outer, K).
 struct Source {
@@ -276,8 +276,10 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
 #pragma unroll
           for (int k = 0; k < STEPS_OF_SUM; ++k)
             wgmma<__nv_bfloat16, SHARED, true, true>(
-                lesser, parts[k][lesser_part_of_x(product)],
-                b + (lesser_part_of_y(product) * PART_BYTES >> 4) + (k0 + k) * kNextK<true>, product > 0 || k > 0);
+                lesser, parts[k][STREAMS_A ? lesser_part_of_x(product) : lesser_part_of_y(product)],
+                b + ((STREAMS_A ? lesser_part_of_y(product) : lesser_part_of_x(product)) * PART_BYTES >> 4) +
+                    (k0 + k) * kNextK<true>,
+                product > 0 || k > 0);
 #pragma unroll
         for (int k = 0; k < STEPS_OF_SUM; ++k)
           wgmma<__nv_bfloat16, SHARED, true, true>(first, parts[k][0], b + (k0 + k) * kNextK<true>, k > 0);
@@ -288,8 +290,9 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
       }
       mbarrier_arrive_if(lane == 0, empty + at.stage * 8);
       begin_k_tile(!next.advance(schedule));
-      if ((t + 1) % kSumTiles == 0 && t + 1 < work_tile.count) {  // the staged part of D holds the sums so far
-        if (t < kSumTiles) named_barrier<128>(1 + group);         // all warps have read the last tile's part
+      if (!p.batch_invariant && (t + 1) % kSumTiles == 0 &&
+          t + 1 < work_tile.count) {                       // the staged part of D holds the sums so far
+        if (t < kSumTiles) named_barrier<128>(1 + group);  // all warps have read the last tile's part
 #pragma unroll
         for (int i = 0; i < SHARED / 2; ++i) {
           float& sum = staged[i * 128 + thread];
@@ -297,7 +300,7 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
         }
       }
     }
-    if (work_tile.count > kSumTiles)
+    if (!p.batch_invariant && work_tile.count > kSumTiles)
 #pragma unroll
       for (int i = 0; i < SHARED / 2; ++i) acc[i] += staged[i * 128 + thread];
 
@@ -317,9 +320,9 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
       const float* const from = streamed.data + k0 * streamed.k_stride;
       const float* const of_rows[2] = {from + min(rows[0], streamed.outer - 1) * streamed.outer_stride,
                                        from + min(rows[1], streamed.outer - 1) * streamed.outer_stride};
-      form_exact_sums(acc, of_rows, streamed.k_stride, shared.data + y0 * shared.outer_stride + k0 * shared.k_stride,
-                      shared.outer_stride, shared.k_stride, shared.outer - y0, min(p.k - k0, int64_t(work_tile.count) * BLK_K),
-                      of_shared, p.k);
+      form_exact_sums(
+          acc, of_rows, streamed.k_stride, shared.data + y0 * shared.outer_stride + k0 * shared.k_stride, shared.outer_stride,
+          shared.k_stride, shared.outer - y0, min(p.k - k0, int64_t(work_tile.count) * BLK_K), of_shared, p.k);
     }
 
     // ---- epilogue ----

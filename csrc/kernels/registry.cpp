@@ -41,6 +41,7 @@ const char* parts_fit_coordinates(const PlanKey& key, const Config& config, cons
 }
 
 // KernelTraits::in_order, which tests/test_batch_invariance.py checks.
+constexpr MathSet kInOrder16 = Maths<Math::f16, Math::bf16>::set;
 constexpr MathSet kInOrder = Maths<Math::f16, Math::bf16, Math::tf32>::set;
 constexpr MathSet kInOrder32 = Maths<Math::f32_simt>::set;
 constexpr MathSet kInOrderParts = Maths<Math::f32_emulated>::set;
@@ -48,27 +49,28 @@ constexpr MathSet kOtherOrder = {};  // warps share K, or K is permuted
 
 template <auto& CONFIGS>
 KernelTraits rung(const char* name, const char* idea, Unit unit, MathSet maths, MathSet in_order, OperandAccess access,
-                  bool split_k = false,
-                  decltype(KernelTraits::estimate_us) estimate_us = estimate_tiles, Span<const Cluster> clusters = kSingleBlock,
-                  Span<const int> narrower = {}, decltype(KernelTraits::can_implement) can_implement = nullptr) {
+                  bool split_k = false, decltype(KernelTraits::estimate_us) estimate_us = estimate_tiles,
+                  Span<const Cluster> clusters = kSingleBlock, Span<const int> narrower = {},
+                  decltype(KernelTraits::can_implement) can_implement = nullptr) {
   const bool hopper = unit == Unit::wgmma;
-  return {name,
-          idea,
-          hopper ? 90 : 80,
-          hopper ? 90 : kAnySm,
-          unit,
-          maths,
-          in_order,
-          access,
-          split_k,
-          clusters,
-          narrower,
-          CONFIGS,
-          kCode<CONFIGS>,
-          can_implement ? can_implement
-          : hopper      ? needs_32_bit_coordinates
-                        : no_further_demands,
-          estimate_us};
+  return {
+      name,
+      idea,
+      hopper ? 90 : 80,
+      hopper ? 90 : kAnySm,
+      unit,
+      maths,
+      in_order,
+      access,
+      split_k,
+      clusters,
+      narrower,
+      CONFIGS,
+      kCode<CONFIGS>,
+      can_implement ? can_implement
+      : hopper      ? needs_32_bit_coordinates
+                    : no_further_demands,
+      estimate_us};
 }
 
 }  // namespace
@@ -85,11 +87,12 @@ Span<const KernelTraits> kernels() {
           "wmma_double_buffer", "64x64 warp tiles; registers hold the next K tile during the current one's product",
           Unit::mma_sync, WmmaDoubleBufferMaths::set, kInOrder, OperandAccess::contiguous),
       rung<kWmmaKstage>("wmma_kstage", "a ring of K tiles filled by cp.async, TF32",  //
-                        Unit::mma_sync, WmmaKstageMaths::set, kInOrder, OperandAccess::contiguous),
+                        Unit::mma_sync, WmmaKstageMaths::set, kInOrder16, OperandAccess::contiguous),
       rung<kMmaSwizzle>("mma_swizzle", "ldmatrix and mma.sync on XOR-swizzled shared memory, multi-stage cp.async",
                         Unit::mma_sync, MmaSwizzleMaths::set, kInOrder, OperandAccess::aligned_fp32_along_k, kSplitK),
-      rung<kWgmmaTma>("wgmma_tma", "TMA and wgmma, warp-specialised; C arrives and D leaves while other tiles are multiplied",
-                      Unit::wgmma, WgmmaTmaMaths::set, kInOrder, OperandAccess::aligned_fp32_along_k, kSplitK, estimate_tma_epilogue),
+      rung<kWgmmaTma>(
+          "wgmma_tma", "TMA and wgmma, warp-specialised; C arrives and D leaves while other tiles are multiplied", Unit::wgmma,
+          WgmmaTmaMaths::set, kInOrder, OperandAccess::aligned_fp32_along_k, kSplitK, estimate_tma_epilogue),
       rung<kMmaSkinny>("mma_skinny", "for a few rows: B from global memory straight into mma.sync, a block's warps share K",
                        Unit::mma_sync, MmaSkinnyMaths::set, kOtherOrder, OperandAccess::aligned, kSplitK, estimate_skinny),
       rung<kWgmmaCluster>(
@@ -105,21 +108,22 @@ Span<const KernelTraits> kernels() {
       rung<kMmaShort>("mma_short", "for a short K and rows that begin anywhere: the fewest instructions from load to store",
                       Unit::mma_sync, MmaShortMaths::set, kInOrder, OperandAccess::contiguous, kSplitK, estimate_short),
       rung<kMmaStationary>("mma_stationary", "for many rows and a short K: B stays in shared memory, A and D pass by once",
-                           Unit::mma_sync, MmaStationaryMaths::set, kInOrder, OperandAccess::aligned_a_along_k, !kSplitK,
+                           Unit::mma_sync, MmaStationaryMaths::set, kOtherOrder, OperandAccess::aligned_a_along_k, !kSplitK,
                            estimate_stationary, kSingleBlock, {}, fits_stationary),
-      rung<kWgmmaShifted>("wgmma_shifted", "for a large B whose rows begin anywhere: producers shift it into place, no repack",
-                          Unit::wgmma, WgmmaShiftedMaths::set, kInOrder, OperandAccess::aligned_a_alone, kSplitK, estimate_shifted),
+      rung<kWgmmaShifted>(
+          "wgmma_shifted", "for a large B whose rows begin anywhere: producers shift it into place, no repack", Unit::wgmma,
+          WgmmaShiftedMaths::set, kInOrder, OperandAccess::aligned_a_alone, kSplitK, estimate_shifted),
       rung<kWgmmaBf16x6>(
           "wgmma_bf16x6", "fp32 at tensor-core speed: three bf16 parts of each operand, six products, exact sums apart",
-          Unit::wgmma, WgmmaBf16x6Maths::set, kInOrderParts, OperandAccess::parts, kSplitK, estimate_tma_epilogue, kSingleBlock, {},
-          parts_fit_coordinates),
+          Unit::wgmma, WgmmaBf16x6Maths::set, kInOrderParts, OperandAccess::parts, kSplitK, estimate_tma_epilogue, kSingleBlock,
+          {}, parts_fit_coordinates),
       rung<kSimtSkinny>(
           "simt_skinny", "for up to four rows in fp32: B from global memory into fp32 arithmetic, a block's warps share K",
           Unit::simt, SimtSkinnyMaths::set, kOtherOrder, OperandAccess::aligned, kSplitK, estimate_skinny),
       rung<kWgmmaBf16x6Rs>(
           "wgmma_bf16x6_rs", "for a long and a short operand in fp32: parts made in registers and on the way to shared memory",
-          Unit::wgmma, WgmmaBf16x6RsMaths::set, kOtherOrder, OperandAccess::any, kSplitK, estimate_bf16x6_rs, kSingleBlock, {},
-          no_further_demands),
+          Unit::wgmma, WgmmaBf16x6RsMaths::set, kInOrderParts, OperandAccess::any, kSplitK, estimate_bf16x6_rs, kSingleBlock,
+          {}, no_further_demands),
       rung<kSimtKstage>(
           "simt_kstage", "fp32 on CUDA cores for a short K: a ring of K tiles that lie as in global memory, no repack",
           Unit::simt, SimtKstageMaths::set, kInOrder32, OperandAccess::contiguous, kSplitK, estimate_kstage),
