@@ -18,6 +18,7 @@ from torch_addmm_tc.tools.planning import H200
 
 AMPERE = tc.Gpu(sm=80, num_sms=108, smem_per_block=163 * 1024, name="NVIDIA A100-SXM4-80GB")
 KERNELS = {kernel["name"]: kernel for kernel in _C.kernels()}
+UNITS = {name: kernel["unit"] for name, kernel in KERNELS.items()}
 ON_CPU = "batch-invariant results are promised for CUDA tensors, but got tensors on the CPU"
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 
@@ -39,9 +40,9 @@ def plan(m, n, k, dtype=torch.float16, b="col", padding=0, gpu=H200, batch_invar
 
 @settings(max_examples=200)
 @given(
-    m=st.integers(1, 9000), n=st.integers(1, 9000), k=st.integers(0, 20000), dtype=st.sampled_from(DTYPES),
-    b=st.sampled_from(("row", "col")), padding=st.sampled_from((0, 1, 8, 12)), fp32=st.booleans(),
-    gpu=st.sampled_from((H200, AMPERE)), precision=st.sampled_from(("ieee", "tf32")),
+    m=st.integers(1, 9000), n=st.one_of(st.integers(1, 9000), st.integers(1, 1100)), k=st.integers(0, 20000),
+    dtype=st.sampled_from(DTYPES), b=st.sampled_from(("row", "col")), padding=st.sampled_from((0, 1, 8, 12)),
+    fp32=st.booleans(), gpu=st.sampled_from((H200, AMPERE)), precision=st.sampled_from(("ieee", "tf32")),
 )  # fmt: skip
 def test_candidates_add_in_the_order_of_k(m, n, k, dtype, b, padding, fp32, gpu, precision):
     options = {"gpu": gpu, "precision": precision, "out_dtype": torch.float32 if fp32 else dtype}
@@ -49,10 +50,13 @@ def test_candidates_add_in_the_order_of_k(m, n, k, dtype, b, padding, fp32, gpu,
     assert chosen.pick
     able = [x for x in chosen.candidates if x.reason is None]
     for x in able:
-        assert x.math in KERNELS[x.kernel]["in_order"]
-        assert x.k_slices == 1 and x.config["warp_slices"] == 1 and (x.cluster is None or x.cluster[2] == 1)
-    of_one_row = plan(1, n, k, dtype, b, **options)
-    assert {x.math for x in able} == {of_one_row.pick.math}  # maths differ in bits
+        assert x.math in KERNELS[x.kernel]["in_order"] and x.config["warp_slices"] == 1
+        assert x.cluster is None or x.cluster[2] in (1, x.k_slices)
+        assert x.k_slices == 1 or UNITS[x.kernel] == "wgmma"  # others divide K elsewhere
+    of_one_row = plan(1, n, k, dtype, b, **options).pick  # maths and slices differ in bits
+    assert {(x.math, x.k_slices) for x in able} == {(of_one_row.math, of_one_row.k_slices)}
+    halves = n <= 1024 and k > 2048 and gpu is H200 and (dtype is not torch.float32 or precision == "tf32")
+    assert of_one_row.k_slices == 1 + halves
 
 
 def test_a_column_major_d_exchanges_no_parts():
@@ -63,10 +67,22 @@ def test_a_column_major_d_exchanges_no_parts():
     assert chosen.pick.math == "bf16x6" and not chosen.exchanged
 
 
-def test_named_kernels_outside_the_mode_are_refused():
-    reasons = {x.kernel: x.reason for x in plan(4, 4096, 4096).candidates}
-    for name in ("simt", "mma_skinny", "wgmma_cluster"):
-        assert reasons[name] == "its bits depend on the batch"
+def test_a_column_major_d_divides_k_alike():
+    a, b = (
+        torch.empty(5000, 4096, dtype=torch.float16, device="meta"),
+        torch.empty(4096, 300, dtype=torch.float16, device="meta"),
+    )
+    out = torch.empty(300, 5000, dtype=torch.float16, device="meta").t()
+    for options in ({}, {"out": out}):
+        assert tc.plan(None, a, b, batch_invariant=True, gpu=H200, **options).pick.k_slices == 2
+
+
+@pytest.mark.parametrize(
+    "n, kernels", ((4096, ("simt", "mma_skinny", "mma_stationary")), (512, ("simt", "mma_swizzle", "wmma_block")))
+)
+def test_kernels_outside_the_mode_are_refused(n, kernels):
+    reasons = {x.kernel: x.reason for x in plan(4, n, 4096).candidates}
+    assert {reasons[name] for name in kernels} == {"its bits depend on the batch"}
 
 
 # ---- the mode ----

@@ -32,13 +32,15 @@ bool has_code(const KernelTraits& kernel, const Config& config, int sm) {
   return code.launch && config.archs & kAmpere;
 }
 
+// Whether kernels of wgmma run on the GPU.
+bool has_wgmma(const DeviceSpec& device) { return device.gpu.sm == 90 && (!build().archs[0] || contains(build().archs, 900)); }
+
 // Whether a math on a kernel's unit is the one for batch-invariant products of fp32: it must follow from K and the GPU alone, because
 // bits differ between maths, and TF32's between wgmma and mma.sync. Parts of operands pay where K is longer than kShortK.
 constexpr int kShortK = 64;
 bool is_batch_invariant_math(const KernelTraits& kernel, Math math, const PlanKey& key, const DeviceSpec& device) {
-  const bool has_wgmma = device.gpu.sm == 90 && (!build().archs[0] || contains(build().archs, 900));
-  if (key.precision == Precision::tf32) return math == Math::tf32 && (kernel.unit == Unit::wgmma) == has_wgmma;
-  return math == (has_wgmma && key.k > kShortK ? Math::f32_emulated : Math::f32_simt);
+  if (key.precision == Precision::tf32) return math == Math::tf32 && (kernel.unit == Unit::wgmma) == has_wgmma(device);
+  return math == (has_wgmma(device) && key.k > kShortK ? Math::f32_emulated : Math::f32_simt);
 }
 
 }  // namespace
@@ -61,6 +63,12 @@ const char* unsupported_reason(const KernelTraits& kernel, const Config& config,
     return "an operand has no direction of stride 1";
   if (config.smem_bytes > device.smem_per_block) return "its tiles do not fit the GPU's shared memory";
   return kernel.can_implement(key, config, device);
+}
+
+int batch_invariant_slices(const PlanKey& key, int64_t n, const DeviceSpec& device) {
+  constexpr int kFewColumns = 1024, kShort = 2048;
+  const bool halves = n <= kFewColumns && key.k > kShort && (!is_f32(key.a.dtype) || key.precision == Precision::tf32);
+  return halves && has_wgmma(device) ? 2 : 1;
 }
 
 const char* no_further_demands(const PlanKey&, const Config&, const DeviceSpec&) { return nullptr; }

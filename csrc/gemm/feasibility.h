@@ -16,6 +16,11 @@ inline bool is_batch_invariant(const KernelTraits& kernel, const Config& config,
   return kernel.in_order.has(math) && config.warp_slices == 1;
 }
 
+// The slices of K in a batch-invariant product with n columns of D, as the caller sees it: they may follow from N, K and the GPU
+// alone. With few columns and a long K, few blocks would add for long, however many rows there are. Two halves have one sum, whoever
+// adds them; the configurations of wgmma agree where K's halves meet.
+int batch_invariant_slices(const PlanKey& key, int64_t n, const DeviceSpec& device);
+
 // Why `config` cannot run the problem with `math`, or null if it can.
 const char* unsupported_reason(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& key,
                                const DeviceSpec& device);

@@ -174,7 +174,7 @@ struct KernelTraits {
   Unit unit;
   MathSet maths;
   // The maths under which an element of D has the same bits in each kernel with the math here, whatever the tiles: a block adds
-  // products in the order of K. Batch-invariant calls use these kernels, without dividing K.
+  // products in the order of K. Batch-invariant calls use these kernels (feasibility.h).
   MathSet in_order;
   OperandAccess access;
   bool split_k;                  // whether blocks can write the partial products of K slices to workspace

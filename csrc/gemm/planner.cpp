@@ -36,8 +36,8 @@ void each_width(const KernelTraits& kernel, const Config& config, const PlanKey&
 }
 
 // Chooses the modes by predicted time, and records them and the time. A scope's number of K slices must be one that the planner
-// would consider: no other was ever run.
-void choose_modes(Candidate& x, const PlanKey& key, const DeviceSpec& device, const Scope& scope) {
+// would consider: no other was ever run. `slices`: the number of K slices that the product must have; 0: any.
+void choose_modes(Candidate& x, const PlanKey& key, int slices, const DeviceSpec& device, const Scope& scope) {
   const KernelTraits& kernel = *x.kernel;
   const Config& config = *x.config;
   const int64_t tiles_m = ceil_div(key.m, config.tile_m), tiles_n = ceil_div(key.n, config.tile_n), tiles = tiles_m * tiles_n;
@@ -47,7 +47,7 @@ void choose_modes(Candidate& x, const PlanKey& key, const DeviceSpec& device, co
   const PlanKey partials = partial_products(key, x.partials_pitch(key.n));
   const auto try_modes = [&](int k_slices, Cluster cluster) {
     if (scope.k_slices && *scope.k_slices != k_slices) return;
-    if (key.batch_invariant && k_slices > 1) return;
+    if (slices && slices != k_slices) return;
     each_width(kernel, config, key, {k_slices, cluster}, device, scope, [&](int columns) {
       const Modes modes{k_slices, cluster, columns};
       const bool in_layers = x.finish_apart || modes.layers() > 1;
@@ -63,11 +63,12 @@ void choose_modes(Candidate& x, const PlanKey& key, const DeviceSpec& device, co
     if (cluster.k > 1) {  // blocks that share K have one tile each, so that a second wave would wait for everything again
       const bool one_wave =
           ceil_div(tiles_m, cluster.m) * ceil_div(tiles_n, cluster.n) <= clusters_at_once(config, cluster, device);
-      if (one_wave || scope.cluster || &cluster == kernel.clusters.begin()) try_modes(cluster.k, cluster);
+      if (one_wave || slices || scope.cluster || &cluster == kernel.clusters.begin()) try_modes(cluster.k, cluster);
       continue;
     }
     try_modes(1, cluster);
-    if (!kernel.split_k || tiles == 0 || tiles >= device.gpu.num_sms) continue;
+    if (slices > 1 && kernel.split_k) try_modes(slices, cluster);
+    if (slices || !kernel.split_k || tiles == 0 || tiles >= device.gpu.num_sms) continue;
     const int64_t most = std::min<int64_t>({ceil_div(key.k, config.tile_k) / 4, 2 * device.gpu.num_sms / tiles, kMostSlices});
     for (int slices = 2; slices <= most; ++slices) try_modes(slices, cluster);
   }
@@ -87,12 +88,14 @@ Candidate evaluate(const KernelTraits& kernel, const Config& config, Math math, 
                    const DeviceSpec& device, const Scope& scope) {
   Candidate x{&kernel, &config, math, exchanged};
   x.reason = unsupported_reason(kernel, config, math, key, device);
+  const int slices = key.batch_invariant ? batch_invariant_slices(key, exchanged ? key.m : key.n, device) : 0;
+  if (slices > 1 && !x.reason && kernel.unit != Unit::wgmma) x.reason = "its bits depend on the batch";
   x.finish_apart = config.tma_only && !tma_reaches_c_and_d(key);
   x.repack_a = repacks(kernel.access) && needs_repack(key.a, key.m, key.k, x.a_along_k(), config.alignment);
   x.repack_b =
       repacks(kernel.access) && needs_repack(transpose(key.b), key.n, key.k, x.b_along_k(), b_alignment(kernel.access, config));
   if (x.writes_parts()) x.repack_a = x.repack_b = key.k > 0 && is_f32(key.a.dtype);
-  choose_modes(x, after_repacks(key, x), device, scope);
+  choose_modes(x, after_repacks(key, x), slices, device, scope);
   if (x.writes_parts()) {
     x.microseconds += key.k > 0 ? float(parts_us(key, device)) : 0;
     return x;

@@ -111,7 +111,7 @@ __global__ __launch_bounds__(kWgmmaBf16x6[I].threads, 1) void wgmma_bf16x6(
     const int m0 = work_tile.tile.m * BLK_M + group * ROWS, n0 = work_tile.tile.n * BLK_N;
     const Epilogue epilogue{
         p, paths, boxes + group * BOXES * BLOCK, rows + group * BLK_N * 4, c_full + group * BOXES * 8, 1 + group, thread};
-    MarkedBlock of_a, of_b[BLK_N / 64];
+    MarkedBlock of_a, of_b;
     float acc[1][BLK_N / 2];                    // (ROWS, BLK_N) over the warpgroup: sums of the tile
     float first[BLK_N / 2], lesser[BLK_N / 2];  // of half a K tile: of first parts, and of the other five products
 #pragma unroll
@@ -139,10 +139,7 @@ __global__ __launch_bounds__(kWgmmaBf16x6[I].threads, 1) void wgmma_bf16x6(
           epilogue.prefetch(m0, n0);
           read_marks(of_a, marks.a, m0 / kBoxRows, m0 < p.m ? marks.strips : 0, lane);
 #pragma unroll
-          for (int i = 0; i < BLK_N / 64; ++i) {
-            const int n = n0 + i * 64;
-            read_marks(of_b[i], marks.b, n / 64, n < p.n ? marks.strips : 0, lane);
-          }
+          for (int n = 0; n < BLK_N; n += 64) read_marks(of_b, marks.b, (n0 + n) / 64, n0 + n < p.n ? marks.strips : 0, lane);
         }
         wgmma_wait<0>();
         if (k0 + STEPS_OF_SUM == K_STEPS) mbarrier_arrive_if(thread == 0, empty + at.stage * 8);
@@ -153,15 +150,13 @@ __global__ __launch_bounds__(kWgmmaBf16x6[I].threads, 1) void wgmma_bf16x6(
     if (work_tile.count == 0) epilogue.prefetch(m0, n0);
 
     // ---- products that the parts do not hold ----
-    of_a.combine_lanes();
-    float least[BLK_N / 64];
-#pragma unroll
-    for (int i = 0; i < BLK_N / 64; ++i) of_b[i].combine_lanes(), least[i] = least_sum(p.k, of_a, of_b[i]);
+    of_a.combine_lanes(), of_b.combine_lanes();
+    const float least = least_sum(p.k, of_a, of_b);
     bool differs = false;
 #pragma unroll
     for (int i = 0; i < BLK_N / 2; ++i) {
       const bool inside = m0 + row + i / 2 % 2 * 8 < p.m && n0 + i / 4 * 8 + col + i % 2 < p.n;
-      differs |= inside && !is_as_good(acc[0][i], least[i * 2 / 64]);
+      differs |= inside && !is_as_good(acc[0][i], least);
     }
     if (work_tile.count > 0 && named_barrier_or<128>(1 + group, differs)) {
       const int64_t k0 = int64_t(work_tile.first) * BLK_K;
@@ -169,8 +164,8 @@ __global__ __launch_bounds__(kWgmmaBf16x6[I].threads, 1) void wgmma_bf16x6(
       const float* const b = static_cast<const float*>(p.b.data) + k0 * p.b.row + (n0 + col) * p.b.col;
       const float* const rows[2] = {
           a + min(int64_t(m0 + row), p.m - 1) * p.a.row, a + min(int64_t(m0 + row + 8), p.m - 1) * p.a.row};
-      form_exact_sums(acc[0], rows, p.a.col, b, p.b.col, p.b.row, p.n - n0 - col,
-                      min(p.k - k0, int64_t(work_tile.count) * BLK_K), of_b, p.k);
+      form_exact_sums(
+          acc[0], rows, p.a.col, b, p.b.col, p.b.row, p.n - n0 - col, min(p.k - k0, int64_t(work_tile.count) * BLK_K), p.k);
     }
 
     // ---- epilogue ----

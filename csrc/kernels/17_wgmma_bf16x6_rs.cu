@@ -241,7 +241,7 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
     float acc[SHARED / 2];                        // (64, SHARED) over the warpgroup: sums of the tile
     float first[SHARED / 2], lesser[SHARED / 2];  // of half a K tile: of first parts, and of the other five products
     Magnitudes seen;                              // in the warp's rows of the streamed operand
-    MarkedBlock of_shared[1];
+    MarkedBlock of_shared;
 #pragma unroll
     for (float& sum : acc) sum = 0.f;
 #pragma unroll 1
@@ -252,7 +252,7 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
       mbarrier_wait(full + at.stage * 8, at.parity);
       if (lane == 0) {  // which arrives at `empty`
         const float4 of_warps = *reinterpret_cast<const float4*>(marks + at.stage * 4);
-        for (const float mark : {of_warps.x, of_warps.y, of_warps.z, of_warps.w}) of_shared[0].note(mark);
+        for (const float mark : {of_warps.x, of_warps.y, of_warps.z, of_warps.w}) of_shared.note(mark);
       }
 #pragma unroll
       for (int k0 = 0; k0 < K_STEPS; k0 += STEPS_OF_SUM) {
@@ -308,8 +308,8 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
     const int64_t x0 = first_streamed(work_tile.tile), y0 = first_shared(work_tile.tile) + q * 2;
     MarkedBlock of_streamed;
     of_streamed.note(seen.mark_of_warp());
-    of_shared[0].combine_lanes();
-    const float least = least_sum(p.k, of_streamed, of_shared[0]);
+    of_shared.combine_lanes();
+    const float least = least_sum(p.k, of_streamed, of_shared);
     const int64_t rows[2] = {x0 + row_of(0), x0 + row_of(1)};
     bool differs = false;
 #pragma unroll
@@ -322,7 +322,7 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
                                        from + min(rows[1], streamed.outer - 1) * streamed.outer_stride};
       form_exact_sums(
           acc, of_rows, streamed.k_stride, shared.data + y0 * shared.outer_stride + k0 * shared.k_stride, shared.outer_stride,
-          shared.k_stride, shared.outer - y0, min(p.k - k0, int64_t(work_tile.count) * BLK_K), of_shared, p.k);
+          shared.k_stride, shared.outer - y0, min(p.k - k0, int64_t(work_tile.count) * BLK_K), p.k);
     }
 
     // ---- epilogue ----

@@ -97,7 +97,7 @@ Span<const KernelTraits> kernels() {
                        Unit::mma_sync, MmaSkinnyMaths::set, kOtherOrder, OperandAccess::aligned, kSplitK, estimate_skinny),
       rung<kWgmmaCluster>(
           "wgmma_cluster", "for a few tiles: a cluster's blocks share K and add through distributed shared memory", Unit::wgmma,
-          WgmmaClusterMaths::set, kOtherOrder, OperandAccess::aligned_fp32_along_k, false, estimate_cluster, kWgmmaClusters),
+          WgmmaClusterMaths::set, kInOrder, OperandAccess::aligned_fp32_along_k, false, estimate_cluster, kWgmmaClusters),
       rung<kMmaGuarded>(
           "mma_guarded", "for rows that begin anywhere: copies as wide as their alignment allows, no repack", Unit::mma_sync,
           MmaGuardedMaths::set, kInOrder, OperandAccess::contiguous, kSplitK, estimate_guarded, kSingleBlock),

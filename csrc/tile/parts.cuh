@@ -100,33 +100,37 @@ __device__ __forceinline__ bool is_as_good(float sum, float least) { return fabs
 
 // Forms a thread's sums of a wgmma tile again, by fp32 arithmetic in the order of simt, and replaces those that are not as good. acc[i]
 // is the product of row x[i / 2 % 2] and column i / 4 * 8 + i % 2 of y, of which `columns` lie in the matrix. Elements of `count` k are
-// x_step and y_step apart. `of_y` has the marks of each 64 columns. Whether a sum is replaced depends on its row and on y, and on no
-// other row: the tile's marks only tell whether to look.
-template <int N, int BLOCKS>
+// x_step and y_step apart; the sums are of `all` k, in slices or not. Whether a sum is replaced depends on its row and its column alone,
+// for batch invariance: the marks of a tile only tell whether to look.
+template <int N>
 __device__ __forceinline__ void form_exact_sums(float (&acc)[N], const float* const (&x)[2], int64_t x_step, const float* y,
-                                                int64_t y_outer, int64_t y_step, int64_t columns, int64_t count,
-                                                const MarkedBlock (&of_y)[BLOCKS], int64_t k_of_sums) {
-  static_assert(BLOCKS == (N * 2 + 63) / 64);
-  float exact[N] = {};
-  Magnitudes of_x[2];
+                                                int64_t y_outer, int64_t y_step, int64_t columns, int64_t count, int64_t all) {
+  constexpr int AT_ONCE = N < 16 ? N : 16;  // sums; more would not fit the registers
+#pragma unroll
+  for (int first = 0; first < N; first += AT_ONCE) {
+    float exact[AT_ONCE] = {};
+    Magnitudes of_x[2], of_y[AT_ONCE / 2];
 #pragma unroll 1
-  for (int64_t k = 0; k < count; ++k) {
-    const float of_rows[2] = {x[0][k * x_step], x[1][k * x_step]};
-    of_x[0].note(of_rows[0]), of_x[1].note(of_rows[1]);
+    for (int64_t k = 0; k < count; ++k) {
+      const float of_rows[2] = {x[0][k * x_step], x[1][k * x_step]};
+      of_x[0].note(of_rows[0]), of_x[1].note(of_rows[1]);
 #pragma unroll
-    for (int i = 0; i < N; i += 4)
+      for (int i = 0; i < AT_ONCE; i += 4)
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int column = i * 2 + e;
-        const float of_column = column < columns ? y[column * y_outer + k * y_step] : 0.f;
+        for (int e = 0; e < 2; ++e) {
+          const int column = (first + i) * 2 + e;
+          const float of_column = column < columns ? y[column * y_outer + k * y_step] : 0.f;
+          of_y[i / 2 + e].note(of_column);
 #pragma unroll
-        for (int h = 0; h < 2; ++h) exact[i + h * 2 + e] = fmaf(of_rows[h], of_column, exact[i + h * 2 + e]);
-      }
-  }
+          for (int h = 0; h < 2; ++h) exact[i + h * 2 + e] = fmaf(of_rows[h], of_column, exact[i + h * 2 + e]);
+        }
+    }
 #pragma unroll
-  for (int i = 0; i < N; ++i) {
-    const Magnitudes& row = of_x[i / 2 % 2];
-    if (!is_as_good(acc[i], least_sum(k_of_sums, {row.largest, row.lossy()}, of_y[i * 2 / 64]))) acc[i] = exact[i];
+    for (int i = 0; i < AT_ONCE; ++i) {
+      const Magnitudes &row = of_x[i / 2 % 2], &column = of_y[i / 4 * 2 + i % 2];
+      const float least = least_sum(all, {row.largest, row.lossy()}, {column.largest, column.lossy()});
+      if (!is_as_good(acc[first + i], least)) acc[first + i] = exact[i];
+    }
   }
 }
 
