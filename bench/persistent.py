@@ -12,7 +12,7 @@ TILES = {torch.float16: (128, 256, 64, 3, 8), torch.bfloat16: (128, 128, 64, 3, 
 GROUP = 8  # rows of tiles that are walked together
 
 
-@triton.jit(do_not_specialize=["m", "n", "k"])
+@triton.jit
 def _kernel(
     a, b, c, d, m, n, k, a_row, a_col, b_row, b_col, c_row, c_col, alpha, beta,
     HAS_C: tl.constexpr, TF32: tl.constexpr, BLOCKS: tl.constexpr, GROUP: tl.constexpr,

@@ -12,6 +12,7 @@ from torch import nn
 
 import torch_addmm_tc as tc
 from torch_addmm_tc import _C
+from torch_addmm_tc.__main__ import main
 from torch_addmm_tc.registration.table import OPS
 from torch_addmm_tc.tools import check_invariance
 from torch_addmm_tc.tools.planning import H200
@@ -251,6 +252,41 @@ def test_out_and_self_in_place():
     assert torch.equal(tc.addmm(part, a[:33], b, out=part, batch_invariant=True), whole[:33])
     columns = torch.empty(264, 33, dtype=torch.bfloat16, device="cuda").t()
     assert torch.equal(tc.addmm(c[:33], a[:33], b, out=columns, batch_invariant=True), whole[:33])
+
+
+@pytest.mark.gpu
+def test_command_reports_misses(capsys):
+    assert main(["check-invariance", "--count", "2", "--seed", "3"]) == 0
+    assert " 0 misses in" in capsys.readouterr().out.replace("\n", " ")
+
+    def depends_on_the_batch(*args, **kwargs):
+        return torch.ops.tc.addmm(*args, **kwargs) + args[1].shape[0]
+
+    with patch.object(check_invariance, "ADDMM", depends_on_the_batch):
+        assert main(["check-invariance", "--count", "1", "--seed", "3"]) == 1
+    assert "the first " in capsys.readouterr().out
+
+
+def test_drawn_problems_repeat_and_vary():
+    draw = check_invariance.Problem.draw
+    problems = [draw(random.Random(seed)) for seed in range(300)]
+    assert problems == [draw(random.Random(seed)) for seed in range(300)]
+    assert {p.math for p in problems} == set(check_invariance.MATHS)
+    assert {p.c for p in problems} == {*check_invariance.C_SHAPES, "none"}
+    assert all(p.n * p.k * check_invariance.ROWS <= check_invariance.MOST_PRODUCTS for p in problems)
+
+
+def test_bits_tell_everything_but_the_payload_of_a_nan():
+    x = torch.tensor([0x7FC0, 0xFFC1, 0x8000, 0, 0x3F80], dtype=torch.int64).to(torch.int16).view(torch.bfloat16)
+    a = check_invariance.bits(x)
+    assert a[0] == a[1] and a[2] != a[3] and a.dtype == torch.int16
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_command_needs_a_gpu(capsys):
+    with pytest.raises(SystemExit):
+        main(["check-invariance"])
+    assert "needs a GPU that torch finds" in capsys.readouterr().err
 
 
 # ---- models ----

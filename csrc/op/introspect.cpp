@@ -63,10 +63,10 @@ py::list list_kernels() {
       configs.append(describe(kernel, i));
       compiled |= kernel.code[i].launch != nullptr;
     }
-    result.append(py::dict(
-        "name"_a = kernel.name, "idea"_a = kernel.idea, "min_sm"_a = kernel.min_sm, "unit"_a = name_of(kernel.unit),
-        "maths"_a = maths, "in_order"_a = in_order, "contiguous_operands"_a = kernel.access == OperandAccess::contiguous, "split_k"_a = kernel.split_k,
-        "clusters"_a = clusters, "narrower"_a = narrower, "configs"_a = configs, "compiled"_a = compiled));
+    result.append(py::dict("name"_a = kernel.name, "idea"_a = kernel.idea, "min_sm"_a = kernel.min_sm,
+                           "unit"_a = name_of(kernel.unit), "maths"_a = maths, "in_order"_a = in_order,
+                           "contiguous_operands"_a = kernel.access == OperandAccess::contiguous, "split_k"_a = kernel.split_k,
+                           "clusters"_a = clusters, "narrower"_a = narrower, "configs"_a = configs, "compiled"_a = compiled));
   }
   return result;
 }
@@ -104,9 +104,9 @@ PlanKey key_named(const std::string& text) {
 py::dict describe_problem(const std::string& text) {
   const PlanKey p = key_named(text);
   const auto of = [](const MatrixKey& x) { return py::make_tuple(name_of(x.dtype), x.row, x.col, x.alignment); };
-  return py::dict("m"_a = p.m, "n"_a = p.n, "k"_a = p.k, "a"_a = of(p.a), "b"_a = of(p.b), "c"_a = of(p.c), "d"_a = of(p.d),
-                  "precision"_a = name_of(p.precision), "activation"_a = name_of(p.activation),
-                  "batch_invariant"_a = p.batch_invariant);
+  return py::dict(
+      "m"_a = p.m, "n"_a = p.n, "k"_a = p.k, "a"_a = of(p.a), "b"_a = of(p.b), "c"_a = of(p.c), "d"_a = of(p.d),
+      "precision"_a = name_of(p.precision), "activation"_a = name_of(p.activation), "batch_invariant"_a = p.batch_invariant);
 }
 
 // A GPU by Gpu.facts of tools/planning.py. Its ordinal is none of a CUDA device's, so that the cache tells them apart.

@@ -1,5 +1,6 @@
 """`python -m torch_addmm_tc check-invariance` compares the bits of batch-invariant results over batches and kernels."""
 
+import hashlib
 import math
 import random
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from torch_addmm_tc import _C
 from torch_addmm_tc.testing import LAYOUTS, matrix
 from torch_addmm_tc.tools.planning import Gpu, Plan, problem_key
 
+ADDMM = torch.ops.tc.addmm
 MATHS = ("float16", "bfloat16", "tf32", "float32")
 ROWS = 1100  # of the largest batch, more than the rows of every tile
 PREFIXES, SINGLE_ROWS = 20, 20  # batches of the first M rows, and batches of one row, of each problem
@@ -88,11 +90,13 @@ class Tally:
         batches: how many batches were compared.
         misses: a description of each batch whose bits differ.
         plans: the names of the candidates that ran.
+        digests: a digest of each problem's largest batch, which other GPUs and versions may have too.
     """
 
     batches: int = 0
     misses: list[str] = field(default_factory=list)
     plans: set[str] = field(default_factory=set)
+    digests: list[str] = field(default_factory=list)
 
 
 def bits(x: torch.Tensor) -> torch.Tensor:
@@ -154,8 +158,9 @@ def check(problem: Problem, gpu: Gpu) -> Tally:
     """Compare every batch of a problem, and every candidate of the mode, with the rows of the largest batch."""
     rng, tally = random.Random(problem.seed), Tally()
     c, a, b = tensors_of(problem)
-    op, out_dtype = torch.ops.tc.addmm, problem.out_dtype
-    expected = bits(op(c, a, b, out_dtype=out_dtype, **problem.options))
+    out_dtype = problem.out_dtype
+    expected = bits(ADDMM(c, a, b, out_dtype=out_dtype, **problem.options))
+    tally.digests.append(hashlib.sha256(bytes(expected.cpu().untyped_storage())).hexdigest()[:8])
 
     def compare(what, result, rows):
         tally.batches += 1
@@ -168,7 +173,7 @@ def check(problem: Problem, gpu: Gpu) -> Tally:
     for what, c_batch, a_batch, rows in batches_of(problem, c, a, b, rng):
         if pick := plan_of(c_batch, a_batch).pick:
             tally.plans.add(pick.exact_name)
-        compare(what, op(c_batch, a_batch, b, out_dtype=out_dtype, **problem.options), rows)
+        compare(what, ADDMM(c_batch, a_batch, b, out_dtype=out_dtype, **problem.options), rows)
     rows = torch.arange(ROWS, device="cuda")
     for m in (5, 77, ROWS):  # the candidates that other strides, GPUs and versions may choose
         batch = (c[:m] if c is not None and c.dim() == 2 and c.shape[0] > 1 else c), a[:m]
@@ -217,18 +222,21 @@ def run(options, parser) -> int:
     rng, gpu = random.Random(options.seed), Gpu.of(torch.cuda.current_device())
     problems = [Problem.draw(rng) for _ in range(options.count)]
     total = Tally()
-    print(f"{'batches':>8} {'misses':>7} {'plans':>6}  problem")
+    print(f"{'batches':>8} {'misses':>7} {'plans':>6}  {'digest':<8}  problem")
     with torch.inference_mode():
         for problem in with_progress(problems):
             tally = check(problem, gpu)
-            print(f"{tally.batches:>8} {len(tally.misses):>7} {len(tally.plans):>6}  {problem}", flush=True)
+            figures = f"{tally.batches:>8} {len(tally.misses):>7} {len(tally.plans):>6}  {tally.digests[0]}"
+            print(f"{figures}  {problem}", flush=True)
             for miss in tally.misses:
                 print(f"{'':>23}  {miss}")
             total.batches += tally.batches
             total.misses += tally.misses
             total.plans |= tally.plans
+            total.digests += tally.digests
+    print(f"\ndigest of all largest batches: {hashlib.sha256(''.join(total.digests).encode()).hexdigest()[:16]}")
     print(
-        f"\n{len(total.misses)} misses in {total.batches} batches of {len(problems)} problems, which "
+        f"{len(total.misses)} misses in {total.batches} batches of {len(problems)} problems, which "
         f"{len(total.plans)} plans of {len({x.split('/')[0] for x in total.plans})} kernels computed"
     )
     return 1 if total.misses else 0
