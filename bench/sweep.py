@@ -160,6 +160,7 @@ def host_costs():
         "torch.addmm, bias": lambda: torch.addmm(bias, a, b),
         "torch.ops.tc.addmm, full C": lambda: torch.ops.tc.addmm(c, a, b),
         "torch.ops.tc.addmm, bias": lambda: torch.ops.tc.addmm(bias, a, b),
+        "torch.ops.tc.addmm, bias, batch_invariant": lambda: torch.ops.tc.addmm(bias, a, b, batch_invariant=True),
         "torch_addmm_tc.addmm, full C": lambda: tc.addmm(c, a, b),
         "torch_addmm_tc.addmm, bias": lambda: tc.addmm(bias, a, b),
         "torch.ops.tc.addmm_out, full C": lambda: torch.ops.tc.addmm_out(c, a, b, out=out),

@@ -171,6 +171,24 @@ def test_layers_are_in_the_block():
         layer(torch.ones(2, 4))
 
 
+def test_compiled_layers_are_in_the_block(device):
+    layer, x = tc.Linear(96, 48, device=device).requires_grad_(False), torch.randn(70, 96, device=device)
+    torch._dynamo.reset()
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend="eager")
+    assert torch.allclose(compiled(x), layer(x))
+    with tc.batch_invariant():
+        if device == "cpu":
+            with pytest.raises(RuntimeError, match=ON_CPU):
+                compiled(x)
+        else:
+            assert torch.equal(compiled(x)[:3], compiled(x[:3]))
+
+
+def test_layers_leave_what_is_no_tensor_to_torch():
+    with tc.batch_invariant(), pytest.raises(TypeError):
+        tc.Linear(4, 4)([1.0] * 4)
+
+
 @pytest.mark.gpu
 def test_layers_raise_where_torch_would_compute():
     layer, x = tc.Linear(8, 8, device="cuda"), torch.ones(2, 8, device="cuda")

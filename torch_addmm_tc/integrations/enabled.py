@@ -67,6 +67,7 @@ def _takes_addend(self, mat1, scalars) -> bool:
     return plain and not (scalars and any(isinstance(x, complex) for x in scalars.values()))
 
 
+@torch.compiler.assume_constant_result  # torch.compile traces no state of a thread
 def covers(kind) -> bool:
     """Whether this thread is in an enabled() block for a device type."""
     return kind in _this_thread.device_types

@@ -5,7 +5,6 @@ import functools
 import torch
 from torch import nn
 
-from torch_addmm_tc import _C
 from torch_addmm_tc.integrations import enabled, routing
 from torch_addmm_tc.ops import addmm, mm
 
@@ -35,7 +34,7 @@ def _takes(x, weight, bias) -> bool:
 def _product(x, weight, bias):
     """Compute x (..., K) @ weight (K, N) + bias (N), or return None where routing.py leaves the product to torch."""
     rows = x if x.ndim == 2 else x.flatten(0, -2)
-    if routing.unsupported_reason(rows, weight, batch_invariant=_C.in_batch_invariant_block()):
+    if routing.unsupported_reason(rows, weight, batch_invariant=routing.in_batch_invariant_block()):
         return None
     result = mm(rows, weight) if bias is None else addmm(bias, rows, weight)
     return result if x.ndim == 2 else result.view(*x.shape[:-1], weight.shape[1])
@@ -43,7 +42,7 @@ def _product(x, weight, bias):
 
 def _leave(x):
     """Leave a layer to torch: in a batch_invariant() block only where enabled() takes its product."""
-    if routing.device_kind(x) == "cuda" and not enabled.covers("cuda"):
+    if routing.in_batch_invariant_block() and isinstance(x, torch.Tensor) and x.is_cuda and not enabled.covers("cuda"):
         routing.refuse_in_batch_invariant_block(
             "its gradient is asked for, autocast or a transform of torch.func runs, or the op does not take its tensors"
         )

@@ -48,13 +48,19 @@ def emulates_float32(index: int | None) -> bool:
     return torch.cuda.is_available() and torch.cuda.get_device_capability(index) == (9, 0)
 
 
+@torch.compiler.assume_constant_result  # torch.compile calls it once, while it traces
+def in_batch_invariant_block() -> bool:
+    """Whether this thread is in a block of torch_addmm_tc.batch_invariant()."""
+    return _C.in_batch_invariant_block()
+
+
 def refuse_in_batch_invariant_block(reason: str):
     """Raise in a block of torch_addmm_tc.batch_invariant(): torch is about to compute a product there.
 
     Raises:
         RuntimeError: with the reason why the product is not the op's.
     """
-    if _C.in_batch_invariant_block():
+    if in_batch_invariant_block():
         raise RuntimeError(
             f"torch_addmm_tc: batch-invariant results are promised for this package's op alone, but torch would compute this "
             f"product, because {reason}. Change that, or leave the batch_invariant() block."
