@@ -9,13 +9,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch._subclasses import FakeTensorMode
 
 import torch_addmm_tc as tc
 from torch_addmm_tc import _C
 from torch_addmm_tc.__main__ import main
+from torch_addmm_tc.integrations import enabled as enabling
 from torch_addmm_tc.registration.table import OPS
 from torch_addmm_tc.tools import check_invariance
-from torch_addmm_tc.tools.planning import H200
+from torch_addmm_tc.tools.planning import H200, problem_key
 
 AMPERE = tc.Gpu(sm=80, num_sms=108, smem_per_block=163 * 1024, name="NVIDIA A100-SXM4-80GB")
 KERNELS = {kernel["name"]: kernel for kernel in _C.kernels()}
@@ -86,6 +88,18 @@ def test_kernels_outside_the_mode_are_refused(n, kernels):
     assert {reasons[name] for name in kernels} == {"its bits depend on the batch"}
 
 
+@pytest.mark.parametrize("batch_invariant", (False, True))
+def test_a_problems_text_names_the_mode_where_it_holds(batch_invariant):
+    """Texts of older logs and tables are those of problems outside the mode."""
+    x = torch.empty(4, 4, dtype=torch.float16, device="meta")
+    text = problem_key(None, x, x, batch_invariant=batch_invariant)
+    assert text.endswith("activation=none batch_invariant=1" if batch_invariant else "activation=none")
+    assert _C.describe_problem(text)["batch_invariant"] is batch_invariant
+    for wrong in (text + " batch_invariant=0", text + " batch_invariant=1 ", text + "x"):
+        with pytest.raises(ValueError, match="a problem must be written as"):
+            _C.describe_problem(wrong)
+
+
 # ---- the mode ----
 
 
@@ -132,6 +146,8 @@ def test_the_cpu_raises_and_writes_nothing(call):
 def test_tracing_accepts_the_argument():
     x = torch.ones(4, 4, device="meta")
     assert tc.addmm(x, x, x, batch_invariant=True).shape == (4, 4)
+    with FakeTensorMode(), tc.batch_invariant(), pytest.raises(RuntimeError, match=ON_CPU):
+        torch.ops.tc.addmm(*3 * [torch.ones(4, 4)])
 
 
 # ---- integrations ----
@@ -145,9 +161,31 @@ def test_enabled_raises_where_torch_would_compute(device):
             x @ x.t()
         with pytest.raises(RuntimeError, match="its gradient is asked for"):
             x.float().requires_grad_() @ x.float().t()
-        assert torch.bmm(x[None], x.t()[None]).shape == (1, 4, 4)
+        assert torch.bmm(torch.stack((x, x)), torch.stack((x.t(), x.t()))).shape == (2, 4, 4)
     assert not _C.in_batch_invariant_block()
     assert (x @ x.t()).shape == (4, 4)
+
+
+PRODUCTS_OF_TORCH = {
+    "an out tensor": lambda a, b: torch.mm(a, b, out=torch.empty(0, device=a.device, dtype=a.dtype)),
+    "in place": lambda a, b: torch.zeros(4, 4, device=a.device, dtype=a.dtype).addmm_(a, b),
+    "a vector": lambda a, b: a @ b[:, 0],
+    "a subclass": lambda a, b: a.as_subclass(type("Subclass", (torch.Tensor,), {})) @ b,
+    "float64 with a shared matrix": lambda a, b: a.double().expand(3, 4, 6)[:, 1:3] @ b.double(),
+}
+
+
+@pytest.mark.parametrize("call", PRODUCTS_OF_TORCH.values(), ids=PRODUCTS_OF_TORCH)
+@pytest.mark.parametrize("by", ("key", "mode"))
+def test_enabled_raises_for_each_form_of_a_product(device, call, by, monkeypatch):
+    if by == "mode":
+        monkeypatch.setattr(enabling, "_key_kernels", None)
+        monkeypatch.setattr(enabling, "_warned", True)
+    a, b = torch.randn(4, 6, device=device).bfloat16(), torch.randn(6, 4, device=device).bfloat16()
+    with tc.enabled(device):
+        call(a, b)
+    with tc.enabled(device, batch_invariant=True), pytest.raises(RuntimeError, match="torch would compute this product"):
+        call(a, b)
 
 
 def test_enabled_passes_the_block_on():
@@ -182,6 +220,11 @@ def test_compiled_layers_are_in_the_block(device):
                 compiled(x)
         else:
             assert torch.equal(compiled(x)[:3], compiled(x[:3]))
+
+
+def test_layers_of_the_cpu_raise_where_torch_would_compute():
+    with tc.batch_invariant(), pytest.raises(RuntimeError, match="torch would compute this product"):
+        tc.Linear(4, 4)(torch.ones(2, 4))
 
 
 def test_layers_leave_what_is_no_tensor_to_torch():

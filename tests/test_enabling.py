@@ -58,6 +58,22 @@ def test_torch_calls_run_on_the_op(device, calls):
     assert len(calls) == 4
 
 
+def test_batches_of_one_product_run_on_the_op(device, calls):
+    """torch cannot view the inputs as matrices, and makes batches that share the weight."""
+    head, other = (nn.Linear(17, 9, False, device=device, dtype=torch.bfloat16).requires_grad_(False) for _ in range(2))
+    x = torch.randn(3, 5, 17, device=device).bfloat16()
+    inputs = x[:, -1:], x.transpose(0, 1), x[:1, -2:], torch.randn(4, 3, 5, 17, device=device).bfloat16()[:, :, 1:3]
+    expected = [head(each) for each in inputs] + [torch.einsum("abk,nk->abn", x[:, :2], other.weight)]
+    with tc.enabled(device):
+        results = [head(each) for each in inputs] + [torch.einsum("abk,nk->abn", x[:, :2], other.weight)]
+        assert names(calls) == ["mm"] * 5
+        batches = torch.bmm(x, x.transpose(1, 2)), torch.bmm(x[:0], x[:0].transpose(1, 2)), torch.bmm(x[:2], x[:2, :3].mT)
+        with pytest.raises(RuntimeError, match="batch2"):
+            torch.bmm(x, head.weight.expand(3, 9, 17))
+    assert names(calls) == ["mm"] * 5 and [b.shape for b in batches] == [(3, 5, 5), (0, 5, 5), (2, 5, 3)]
+    assert all(close(result, theirs) for result, theirs in zip(results, expected, strict=True))
+
+
 def test_other_dtypes_devices_and_errors_stay_with_torch(device, calls):
     c, a, b = operands(device, torch.float64)
     expected = torch.addmm(c, a, b, beta=2)

@@ -159,6 +159,12 @@ def test_pass_pickles_and_works_in_serialized_compilation(device):
     assert (result - model(x)).abs().max() <= 0.02 * model(x).abs().max()
 
 
+def test_batch_invariant_options_leave_no_product_to_inductor():
+    options = tc.compile_options("max-autotune", batch_invariant=True)
+    assert options["coordinate_descent_tuning"] is options["shape_padding"] is False and options["max_autotune"]
+    assert tc.compile_options(options={"shape_padding": True}, batch_invariant=True)["shape_padding"]
+
+
 def test_compile_options_merge_mode_and_options():
     options = tc.compile_options("max-autotune", {"max_autotune": False, "epilogue_fusion": True})
     assert not options["max_autotune"] and options["epilogue_fusion"] and options["coordinate_descent_tuning"]

@@ -23,7 +23,12 @@ def calls(monkeypatch):
     names = []
     for name in ("addmm", "mm"):
         function = getattr(linear, name)
-        monkeypatch.setattr(linear, name, lambda *args, name=name, function=function: names.append(name) or function(*args))
+
+        def spy(*args, name=name, function=function, **kwargs):
+            names.append(name)
+            return function(*args, **kwargs)
+
+        monkeypatch.setattr(linear, name, spy)
     return names
 
 

@@ -101,6 +101,22 @@ def check_tensor_parallel(mesh, dtype):
     assert torch.allclose(result, expected, atol=1e-5 if dtype == torch.float32 else 0.05)
 
 
+def check_batch_invariance(mesh):
+    from torch.distributed.tensor.parallel import RowwiseParallel, parallelize_module
+
+    for layer, context in ((tc.Linear, tc.batch_invariant), (nn.Linear, lambda: tc.enabled("cpu", batch_invariant=True))):
+        down = nn.Sequential(layer(16, 8).requires_grad_(False))
+        parallelize_module(down, mesh, {"0": RowwiseParallel()})
+        x = torch.randn(2, 5, 8)
+        assert down(x).shape == (2, 5, 8)
+        with context(), pytest.raises(RuntimeError, match="K is divided over processes"):
+            down(x)
+
+
+def test_batch_invariant_blocks_refuse_parts_of_k(tmp_path):
+    run_in_two_processes(tmp_path, check_batch_invariance)
+
+
 def check_uneven_shards(mesh):
     """Two processes cannot halve these sizes. The result, a DTensor, must have the shape and strides of the full result."""
     from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor

@@ -252,7 +252,7 @@ struct TmaEpilogue {
     if (paths.c_path == CPath::none) {
 #pragma unroll
       for (int x = 0; x < WIDTH / 2; ++x)
-        if (x < width_of(i) / 2) acc[x] *= p.epilogue.alpha;
+        if (x < width_of(i) / 2) acc[x] = combine(acc[x], p.epilogue.alpha, 0.f, 0.f);
     } else if (paths.c_path == CPath::row) {
       if (c_is_fp32()) add_row([&](int col) { return *reinterpret_cast<const float2*>(c_row + col * 4); });
       else if constexpr (sizeof(T) == 2)

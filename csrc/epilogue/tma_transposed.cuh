@@ -207,7 +207,7 @@ struct TransposedEpilogue {
     if (paths.c_path == CPath::none) {
 #pragma unroll
       for (int x = 0; x < PART_ROWS / 2; ++x)
-        if (x < rows_of(i) / 2) acc[x] *= p.epilogue.alpha;
+        if (x < rows_of(i) / 2) add(x, 0.f);
     } else if (paths.c_path == CPath::row) {
       const int col = col_of(i) + thread / 32 * 16 + thread % 32 / 4;
       float c[2];

@@ -134,11 +134,11 @@ P exchange_operands(P p) {
 }
 
 // BLAS's rule: beta = 0 does not read C, and alpha = 0 does not read A and B. Without a product (K = 0) alpha has no effect
-// either, even if alpha is infinite or NaN.
+// either, even if alpha is infinite or NaN. A beta of -0 would show in the sign of a result of 0.
 inline GemmDesc without_unread(GemmDesc p) {
   if (p.epilogue.alpha == 0.f) p.k = 0;
   if (p.k == 0) p.epilogue.alpha = 0.f;
-  if (p.epilogue.beta == 0.f) p.c.data = nullptr;
+  if (p.epilogue.beta == 0.f) p.c.data = nullptr, p.epilogue.beta = 0.f;
   return p;
 }
 

@@ -173,8 +173,8 @@ struct KernelTraits {
   int min_sm, max_sm;
   Unit unit;
   MathSet maths;
-  // The maths under which an element of D has the same bits in each kernel with the math here, whatever the tiles: a block adds
-  // products in the order of K. Batch-invariant calls use these kernels (feasibility.h).
+  // The maths under which a block adds products in the order of K. An element of D then has the same bits in all kernels with the
+  // math here, whatever the tiles; TF32's are the same within a unit. Batch-invariant calls use these kernels (feasibility.h).
   MathSet in_order;
   OperandAccess access;
   bool split_k;                  // whether blocks can write the partial products of K slices to workspace

@@ -16,7 +16,8 @@ void set_named(E& x, const char* name, std::initializer_list<E> all) {
 
 constexpr char kSizes[] = "batch=%" PRId64 " m=%" PRId64 " n=%" PRId64 " k=%" PRId64;
 constexpr char kMatrix[] = " %c=%s:%" PRId64 ",%" PRId64 ",%" PRId64 "@%d";
-constexpr char kRest[] = " precision=%s activation=%s batch_invariant=%d";
+constexpr char kRest[] = " precision=%s activation=%s";
+constexpr char kBatchInvariant[] = " batch_invariant=1";
 
 template <typename... Args>
 void append(std::string& text, const char* format, Args... args) {
@@ -35,8 +36,8 @@ std::string text_of(const PlanKey& key) {
     const MatrixKey& x = *matrices[i];
     append(text, kMatrix, 'a' + i, name_of(x.dtype), x.row, x.col, x.batch, int(x.alignment));
   }
-  append(text, kRest, name_of(key.precision), name_of(key.activation), int(key.batch_invariant));
-  return text;
+  append(text, kRest, name_of(key.precision), name_of(key.activation));
+  return key.batch_invariant ? text + kBatchInvariant : text;
 }
 
 std::optional<PlanKey> parse_plan_key(const std::string& text) {
@@ -57,12 +58,11 @@ std::optional<PlanKey> parse_plan_key(const std::string& text) {
     x->alignment = uint8_t(alignment);
   }
   char precision[8], activation[8];
-  int batch_invariant = 0;
-  if (std::sscanf(at + used, " precision=%7s activation=%7s batch_invariant=%d", precision, activation, &batch_invariant) != 3)
-    return std::nullopt;
+  at += used;
+  if (std::sscanf(at, " precision=%7s activation=%7s%n", precision, activation, &used) != 2) return std::nullopt;
   set_named(key.precision, precision, {Precision::ieee, Precision::tf32});
   set_named(key.activation, activation, {Activation::Kind::none, Activation::Kind::relu, Activation::Kind::gated});
-  key.batch_invariant = batch_invariant != 0;
+  key.batch_invariant = std::strcmp(at + used, kBatchInvariant) == 0;
   return text_of(key) == text ? std::optional<PlanKey>(key) : std::nullopt;
 }
 

@@ -67,7 +67,7 @@ inline PlanKey partial_products(PlanKey key, int64_t pitch) {
 // A key as text, and back. Logs and tables of plans hold this text. parse_plan_key takes exactly what text_of writes; null
 // otherwise.
 //   batch=1 m=1024 n=2304 k=768 a=float16:768,1,0@16 b=... c=... d=... precision=ieee activation=none
-//   batch_invariant=0
+// and " batch_invariant=1" where the problem is.
 // A matrix is dtype:row stride,column stride,batch stride@alignment of its address in bytes, 0 without a matrix.
 std::string text_of(const PlanKey& key);
 std::optional<PlanKey> parse_plan_key(const std::string& text);

@@ -1,7 +1,7 @@
 """Unmodified eager models: inside `with torch_addmm_tc.enabled():` aten::addmm and aten::mm run on this package's op.
 
 torch finds kernels by dispatch keys, and a thread may add a key to those of its tensors. enabled() adds the key
-TESTING_ONLY_GenericMode, which torch itself uses in tests only. The key has kernels for two operators here, and lets all others
+TESTING_ONLY_GenericMode, which torch itself uses in tests only. The key has kernels for products here, and lets all others
 fall through, at no cost that could be measured. Where the key does not work, a TorchDispatchMode is the fallback. A mode runs
 Python for every operator (GPT-2's eager forward on an H200: 25.8 ms with a mode, 11.6 ms with swap_linears).
 
@@ -20,8 +20,8 @@ from torch_addmm_tc import _C
 from torch_addmm_tc.integrations import routing
 from torch_addmm_tc.ops import ADDMM, addmm, mm
 from torch_addmm_tc.ops import batch_invariant as in_batch_invariant_block
+from torch_addmm_tc.registration.fake import check
 
-ATEN_ADDMM, ATEN_MM = torch.ops.aten.addmm.default, torch.ops.aten.mm.default
 SIXTEEN_BIT = frozenset((torch.float16, torch.bfloat16))  # the op takes these types on every device
 
 # Why a product is left although routing.py allows it.
@@ -73,28 +73,74 @@ def covers(kind) -> bool:
     return kind in _this_thread.device_types
 
 
-def _leave(mat1, mat2):
+def _leave(mat1, mat2, reason=None):
     """Leave a product to torch.
 
     Raises:
-        RuntimeError: in a batch_invariant() block. Not under autocast, which casts the tensors and calls again, nor for tensors
-            that stand for others, as DTensors do, whose own products arrive here again.
+        RuntimeError: in a batch_invariant() block, with the reason. Not under autocast, which casts the tensors and calls
+            again, nor for tensors that stand for others, as DTensors do, whose own products arrive here again. DTensors may
+            not divide K over processes.
     """
-    if not _C.in_batch_invariant_block() or type(mat1) not in routing.PLAIN or type(mat2) not in routing.PLAIN:
+    if not _C.in_batch_invariant_block() or (kind := mat2.device.type) not in _this_thread.device_types:
         return
-    kind = mat2.device.type
-    if kind in _this_thread.device_types and not torch.is_autocast_enabled(kind):
-        reason = routing.unsupported_reason(mat1, mat2, batch_invariant=True)
+    for x, own in ((mat1, 0), (mat2, 1)):
+        if routing.is_dtensor_type(type(x)):
+            check(all(place.is_replicate() or place.is_shard(own) for place in x.placements), "batch_invariant_parts_of_k")
+    if any(type(x).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ for x in (mat1, mat2)):
+        return
+    if not torch.is_autocast_enabled(kind):
+        reason = reason or routing.unsupported_reason(mat1, mat2, batch_invariant=True)
         routing.refuse_in_batch_invariant_block(reason or LEFT)
 
 
-def _run_addmm(self, mat1, mat2, scalars):
-    product = ADDMM if mat1.dtype in SIXTEEN_BIT else addmm  # addmm asks for torch's TF32 setting
-    return product(self, mat1, mat2, **scalars)
+# ---- by operator ----
+# Each function gets the device type (None where it is not known), whether autograd may see the call, and the call's arguments.
+# It returns the op's result, or None where the call stays with torch.
 
 
-def _run_mm(mat1, mat2):
-    return ADDMM(None, mat1, mat2) if mat1.dtype in SIXTEEN_BIT else mm(mat1, mat2)
+def _addmm(kind, recordable, self, mat1, mat2, **scalars):  # those of beta and alpha that are not 1
+    if _takes_addend(self, mat1, scalars) and _takes(kind, recordable, mat1, mat2, self):
+        product = ADDMM if mat1.dtype in SIXTEEN_BIT else addmm  # addmm asks for torch's TF32 setting
+        return product(self, mat1, mat2, **scalars)
+    return _leave(mat1, mat2)
+
+
+def _mm(kind, recordable, mat1, mat2):
+    if _takes(kind, recordable, mat1, mat2):
+        return ADDMM(None, mat1, mat2) if mat1.dtype in SIXTEEN_BIT else mm(mat1, mat2)
+    return _leave(mat1, mat2)
+
+
+def _bmm(kind, recordable, batch1, batch2):
+    """Take a batch whose pairs share the second matrix: torch makes one of a layer whose input it cannot view as a matrix."""
+    if kind not in _this_thread.device_types or type(batch1) not in routing.PLAIN or type(batch2) not in routing.PLAIN:
+        return None
+    if not batch1.ndim == batch2.ndim == 3 or batch1.shape[::2] != batch2.shape[:2]:
+        return None
+    if not (batch2.shape[0] == 1 or batch2.stride(0) == 0 < batch2.shape[0]):
+        return None
+    result = _mm(kind, recordable, batch1.flatten(0, 1), batch2[0])
+    return None if result is None else result.view(*batch1.shape[:2], batch2.shape[2])
+
+
+def _leave_always(name):
+    def leave(kind, recordable, *args, **kwargs):
+        _leave(*[x for x in args if isinstance(x, torch.Tensor)][-2:], reason=f"aten::{name} stays with torch")
+
+    return leave
+
+
+# Products that the op could compute, in forms that layers do not use.
+LEFT_ALWAYS = (
+    "mm.out", "mm.dtype", "mm.dtype_out", "addmm.out", "addmm_", "addmm.dtype", "addmm.dtype_out", "_addmm_activation",
+    "_addmm_activation.out", "mv", "mv.out", "addmv", "addmv_", "addmv.out",
+)  # fmt: skip
+OPERATORS = {"addmm": _addmm, "mm": _mm, "bmm": _bmm} | {name: _leave_always(name) for name in LEFT_ALWAYS}
+
+
+def _overload(name):
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")
 
 
 # ---- by dispatch key ----
@@ -128,7 +174,7 @@ class _Reached:
 
 
 class KeyKernels:
-    """Kernels for aten::addmm and aten::mm at a dispatch key.
+    """Kernels for OPERATORS at a dispatch key.
 
     Raises:
         RuntimeError: where this torch does not know the key, or does not treat it as the kernels need.
@@ -139,24 +185,17 @@ class KeyKernels:
         self.plain = plain = _keys_of_plain_tensors(self.key)
         below, not_plain = torch._C._dispatch_keyset_full_after(self.key), (None, True)
 
-        def addmm_kernel(keys, self, mat1, mat2, **scalars):  # those of beta and alpha that are not 1
-            kind, recordable = plain.get(keys.raw_repr(), not_plain)
-            if _takes_addend(self, mat1, scalars) and _takes(kind, recordable, mat1, mat2, self):
-                return _run_addmm(self, mat1, mat2, scalars)
-            _leave(mat1, mat2)
-            return ATEN_ADDMM.redispatch(keys & below, self, mat1, mat2, **scalars)
+        def kernel_of(overload, function):
+            def kernel(keys, *args, **kwargs):
+                result = function(*plain.get(keys.raw_repr(), not_plain), *args, **kwargs)
+                return overload.redispatch(keys & below, *args, **kwargs) if result is None else result
 
-        def mm_kernel(keys, mat1, mat2):
-            kind, recordable = plain.get(keys.raw_repr(), not_plain)
-            if _takes(kind, recordable, mat1, mat2):
-                return _run_mm(mat1, mat2)
-            _leave(mat1, mat2)
-            return ATEN_MM.redispatch(keys & below, mat1, mat2)
+            return kernel
 
         self.fallback, self.kernels = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
         self.fallback.fallback(torch.library.fallthrough_kernel, name)
-        self.kernels.impl("addmm", addmm_kernel, name, with_keyset=True)
-        self.kernels.impl("mm", mm_kernel, name, with_keyset=True)
+        for operator, function in OPERATORS.items():
+            self.kernels.impl(operator, kernel_of(_overload(operator), function), name, with_keyset=True)
         if not self.work():
             raise RuntimeError(f"torch {torch.__version__} does not call kernels at {name} as needed")
 
@@ -197,23 +236,16 @@ def _kind(*tensors) -> str | None:
 class Mode(TorchDispatchMode):
     """The fallback. It runs Python for every operator."""
 
+    functions = {_overload(operator): function for operator, function in OPERATORS.items()}
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if func is ATEN_ADDMM and len(args) == 3:
-            addend, mat1, mat2 = args
-            if _takes_addend(addend, mat1, kwargs) and _takes(_kind(*args), True, mat1, mat2, addend):
-                return _run_addmm(addend, mat1, mat2, kwargs)
-            _leave(mat1, mat2)
-        elif func is ATEN_MM and len(args) == 2:
-            if _takes(_kind(*args), True, *args):
-                return _run_mm(*args)
-            _leave(*args)
-        else:  # without autograd a composite operator, as aten::linear is, arrives here whole
-            with self:
-                result = func.decompose(*args, **kwargs)
-            if result is not NotImplemented:
-                return result
-        return func(*args, **kwargs)
+        if function := self.functions.get(func):
+            result = function(_kind(*(x for x in args if isinstance(x, torch.Tensor))), True, *args, **kwargs)
+            return func(*args, **kwargs) if result is None else result
+        with self:  # without autograd a composite operator, as aten::linear is, arrives here whole
+            result = func.decompose(*args, **kwargs)
+        return func(*args, **kwargs) if result is NotImplemented else result
 
 
 _key_kernels = key_kernels()
@@ -239,6 +271,8 @@ def _new_guard():
 def enabled(device_type="cuda", *, batch_invariant=False):
     """Run this thread's aten::addmm and aten::mm on this package's op, and with them nn.Linear and products of matrices.
 
+    A batch of products (aten::bmm) runs on it too where all share the second matrix, as a layer's do for some 3-D inputs.
+
     Left to torch are products that the op does not support (routing.py) and products whose gradients are asked for. What a
     backward in this thread multiplies is not left. torch.compile compiles for the inside and the outside of a block apart, and
     alike: for compiled models there is compile_options().
@@ -246,7 +280,7 @@ def enabled(device_type="cuda", *, batch_invariant=False):
     Args:
         device_type: "cuda" or "cpu"; products on other devices are left to torch. Blocks of both may nest.
         batch_invariant: whether the block is one of torch_addmm_tc.batch_invariant(), too. A product of matrices that would be
-            left to torch is then an error. Batches of products (torch.bmm) are torch's and as torch computes them.
+            left to torch is then an error. Other batches of products (torch.bmm) are torch's and as torch computes them.
     """
     if batch_invariant:
         with in_batch_invariant_block(), enabled(device_type):

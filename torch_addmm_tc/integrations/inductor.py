@@ -24,6 +24,8 @@ log = logging.getLogger("torch_addmm_tc.inductor")
 
 ATEN, ADDMM = torch.ops.aten, torch.ops.tc.addmm.default
 NOT_INVARIANT = "torch_addmm_tc: batch-invariant results were asked for, but {} {} stays with torch, because {}"
+# Otherwise Inductor rounds an intermediate where it fuses less, pads where its benchmark says so, and sums a single row itself.
+INVARIANT = {"emulate_precision_casts": True, "shape_padding": False, "coordinate_descent_tuning": False}
 PRODUCTS = (ATEN.mm.default, ATEN.mm.dtype, ATEN.addmm.default, ATEN.addmm.dtype)
 
 
@@ -140,9 +142,9 @@ def compile_options(mode=None, options=None, *, batch_invariant=False) -> dict:
             odd sizes: it pads them where its own kernels gain, and a sum or an activation after a padded product is not fused.
         batch_invariant: whether the op's calls are batch-invariant (torch_addmm_tc.addmm). The kernel is chosen when the graph
             runs, so that a graph of dynamic shapes serves every batch. A product of matrices that the op does not take is then
-            an error of the compilation; batches of products (torch.bmm) stay as torch computes them. Inductor's own operators
-            round 16-bit intermediates as eager ones do (emulate_precision_casts), because graphs of other batches may fuse
-            other operators.
+            an error of the compilation; batches of products (torch.bmm) stay as torch computes them. What Inductor decides by
+            the batch is off: its own operators round 16-bit intermediates as eager ones do (emulate_precision_casts), and no
+            product is padded (shape_padding) or becomes a sum (coordinate_descent_tuning).
 
     Returns:
         The `options` for torch.compile, or the `inductor_configs` for torch._inductor.aoti_compile_and_package.
@@ -155,6 +157,6 @@ def compile_options(mode=None, options=None, *, batch_invariant=False) -> dict:
     theirs = () if theirs is None else theirs if isinstance(theirs, (list, tuple)) else (theirs,)
     theirs = [p for other in theirs for p in (other.before if isinstance(other, Pass) else (other,))]
     of_mode = list_mode_options(mode) if mode else {}
-    if batch_invariant:  # otherwise 16-bit intermediates are rounded or not, as operators are fused
-        options = {"emulate_precision_casts": True, **options}
+    if batch_invariant:
+        options = {**INVARIANT, **options}
     return {**of_mode, **options, "post_grad_custom_pre_pass": Pass(theirs, batch_invariant)}

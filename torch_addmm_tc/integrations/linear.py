@@ -34,15 +34,18 @@ def _takes(x, weight, bias) -> bool:
 def _product(x, weight, bias):
     """Compute x (..., K) @ weight (K, N) + bias (N), or return None where routing.py leaves the product to torch."""
     rows = x if x.ndim == 2 else x.flatten(0, -2)
-    if routing.unsupported_reason(rows, weight, batch_invariant=routing.in_batch_invariant_block()):
+    mode = {"batch_invariant": routing.in_batch_invariant_block()}  # DTensor's rules see the argument, not the block
+    if routing.unsupported_reason(rows, weight, **mode):
         return None
-    result = mm(rows, weight) if bias is None else addmm(bias, rows, weight)
+    result = mm(rows, weight, **mode) if bias is None else addmm(bias, rows, weight, **mode)
     return result if x.ndim == 2 else result.view(*x.shape[:-1], weight.shape[1])
 
 
 def _leave(x):
     """Leave a layer to torch: in a batch_invariant() block only where enabled() takes its product."""
-    if routing.in_batch_invariant_block() and isinstance(x, torch.Tensor) and x.is_cuda and not enabled.covers("cuda"):
+    if not routing.in_batch_invariant_block() or not isinstance(x, torch.Tensor):
+        return
+    if (kind := routing.device_kind(x)) and not enabled.covers(kind):
         routing.refuse_in_batch_invariant_block(
             "its gradient is asked for, autocast or a transform of torch.func runs, or the op does not take its tensors"
         )

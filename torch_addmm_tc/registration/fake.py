@@ -35,8 +35,8 @@ def _check_options(call):
     activation, precision = call.role("activation"), call.role("precision")
     check(activation in (None, *_C.activations), "activation_unknown", ", ".join(_C.activations), activation)
     check(precision in (None, *PRECISIONS), "precision_unknown", precision)
-    a = call.operands[0]
-    check(not call.role("batch_invariant") or a is None or a.device.type != "cpu", "batch_invariant_on_cpu")
+    a, invariant = call.operands[0], call.role("batch_invariant") or _C.in_batch_invariant_block()
+    check(not invariant or a is None or a.device.type != "cpu", "batch_invariant_on_cpu")
 
 
 def checked_shape(call) -> tuple:
