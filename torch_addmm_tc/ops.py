@@ -85,8 +85,8 @@ def addmm(input, mat1, mat2, *, beta=ONE, alpha=ONE, activation=None, out_dtype=
     tf32 = mat1 is not None and mat1.dtype is torch.float32 and tf32_allowed()  # None is the op's to refuse
     if out is not None:
         return _addmm_out(input, mat1, mat2, beta, alpha, activation, out_dtype, tf32, batch_invariant, out)
-    if activation is None and out_dtype is None and beta is ONE and alpha is ONE and not tf32 and not batch_invariant:
-        return ADDMM(input, mat1, mat2)
+    if activation is None and out_dtype is None and beta is ONE and alpha is ONE and not tf32:
+        return ADDMM(input, mat1, mat2, batch_invariant=True) if batch_invariant else ADDMM(input, mat1, mat2)
     return ADDMM(input, mat1, mat2, **_given(beta, alpha, activation, tf32, batch_invariant, out_dtype))
 
 
@@ -121,8 +121,8 @@ def mm(mat1, mat2, *, activation=None, out_dtype=None, batch_invariant=False):
         RuntimeError: as addmm does.
     """
     tf32 = mat1 is not None and mat1.dtype is torch.float32 and tf32_allowed()  # None is the op's to refuse
-    if activation is None and out_dtype is None and not tf32 and not batch_invariant:
-        return ADDMM(None, mat1, mat2)
+    if activation is None and out_dtype is None and not tf32:
+        return ADDMM(None, mat1, mat2, batch_invariant=True) if batch_invariant else ADDMM(None, mat1, mat2)
     return ADDMM(None, mat1, mat2, **_given(ONE, ONE, activation, tf32, batch_invariant, out_dtype))
 
 
