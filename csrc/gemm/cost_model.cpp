@@ -44,6 +44,7 @@ constexpr double kPort = 77.2e3;            // the same for two neighbouring SMs
 constexpr double kL2 = 190e3;               // bytes per microsecond from L2, for each SM
 constexpr double kPrefetches = 0.432;       // of the launch, hidden by what small grids prefetch (prefetches_k_tiles)
 constexpr double kHotLine = 0.386e-3;       // a request to a line of L2 that other SMs ask for too
+constexpr double kInStep = 1024;            // elements of K over which blocks that ask for the same lines stay in step, by hand
 constexpr double kSlices = 96;              // of L2, which serve one request at a time
 constexpr double kFreshGrid = 0.52;         // of kOverlap, lost by a grid without PDL (needs_order)
 constexpr double kSharedLoads = 1.57;       // of L2: loads that blocks share by multicast, over those of single blocks
@@ -189,12 +190,13 @@ struct Waves {
 
 // How long the blocks that read the same K tile of an operand x, (outer, K), wait for each other. A slice of L2 serves one request
 // at a time, of at most 128 bytes, and a K tile of short rows lies in few lines: 7616x8x88 row-major, whose blocks all read the
-// same 16 bytes of each row of B, takes 5.4 us in single blocks and 3.5 in clusters of 4x1 (H200).
+// same 16 bytes of each row of B, takes 5.4 us in single blocks and 3.5 in clusters of 4x1 (H200). Over a long K blocks drift apart,
+// and ask for different lines: 23048x8x6872 and 23048x16x6872 take 120.9 and 120.8 us (H100).
 double hot_lines_us(const MatrixKey& x, int64_t k, int64_t rows, int64_t readers) {
   const bool along_k = order_of(x) == Order::row_major;
   const double requests = double(along_k ? rows : std::min<int64_t>(k, 64) * ceil_div(rows, 64));
   const double pitch = double(along_k ? x.row : x.col) * size_of(x.dtype);
-  const double lines = std::max(1.0, requests * std::min(1.0, pitch / 128));
+  const double lines = std::max(1.0, requests * std::min(1.0, pitch / 128 * std::max(1.0, double(k) / kInStep)));
   return kHotLine * double(readers) * requests / std::min(kSlices, lines);
 }
 
