@@ -34,10 +34,11 @@ def _takes(x, weight, bias) -> bool:
 def _product(x, weight, bias):
     """Compute x (..., K) @ weight (K, N) + bias (N), or return None where routing.py leaves the product to torch."""
     rows = x if x.ndim == 2 else x.flatten(0, -2)
-    mode = {"batch_invariant": routing.in_batch_invariant_block()}  # DTensor's rules see the argument, not the block
-    if routing.unsupported_reason(rows, weight, **mode):
+    invariant = routing.in_batch_invariant_block()
+    if routing.unsupported_reason(rows, weight, batch_invariant=invariant):
         return None
-    result = mm(rows, weight, **mode) if bias is None else addmm(bias, rows, weight, **mode)
+    given = {} if type(weight) in routing.PLAIN else {"batch_invariant": invariant}  # DTensor's rules see no block
+    result = mm(rows, weight, **given) if bias is None else addmm(bias, rows, weight, **given)
     return result if x.ndim == 2 else result.view(*x.shape[:-1], weight.shape[1])
 
 
