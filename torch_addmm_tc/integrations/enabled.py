@@ -135,12 +135,16 @@ LEFT_ALWAYS = (
     "mm.out", "mm.dtype", "mm.dtype_out", "addmm.out", "addmm_", "addmm.dtype", "addmm.dtype_out", "_addmm_activation",
     "_addmm_activation.out", "mv", "mv.out", "addmv", "addmv_", "addmv.out",
 )  # fmt: skip
-OPERATORS = {"addmm": _addmm, "mm": _mm, "bmm": _bmm} | {name: _leave_always(name) for name in LEFT_ALWAYS}
 
 
 def _overload(name):
+    """Return an operator of torch.ops.aten, or None where this torch does not have it."""
     packet, _, overload = name.partition(".")
-    return getattr(getattr(torch.ops.aten, packet), overload or "default")
+    return getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
+
+
+OPERATORS = {"addmm": _addmm, "mm": _mm, "bmm": _bmm}
+OPERATORS |= {name: _leave_always(name) for name in LEFT_ALWAYS if _overload(name)}
 
 
 # ---- by dispatch key ----
