@@ -1,16 +1,17 @@
 """Real networks with random weights, with torch's products and with this package's.
 
-    python -m bench.models [--json FILE] [--small] [--only TEXT] [--task TASK] [--rounds N]     (needs transformers)
+    python -m bench.models [--json FILE] [--float32] [--small] [--only TEXT] [--task TASK] [--rounds N]     (needs transformers)
 
 The networks are GPT-2 (Conv1D layers and a head of 50257 tokens), a BERT encoder, Llama-style layers and a ViT, in fp16 and
-bf16. The tasks are prefill and, for networks that generate text, decoding with a cache.
+bf16 or, with --float32, in float32 without TF32. The tasks are prefill and, for networks that generate text, decoding with a
+cache.
 
 Each network runs in these modes, which take turns: eager, inside enabled(), with swap_linears, compiled, and compiled with
 compile_options(). A time is the wall clock of a whole forward call. Decoding is host-bound, and the host's time varies more
 than the kernels' time: the spread is large.
 
 The results also have the GPU time of a call, the part of it that products take (with their fused activations), the error
-against the same network in float32 and, for GPT-2, the number of greedy steps that give torch's tokens.
+against the same network in float32 (float64 for float32) and, for GPT-2, the number of greedy steps that give torch's tokens.
 
 --small runs tiny networks. They need no GPU.
 """
@@ -39,6 +40,7 @@ PRODUCTS = {"aten::addmm", "aten::mm", "aten::_addmm_activation"}
 # Modes whose GPU time is compared: without this package, with this package.
 PAIRS = ("torch", "enabled()"), ("torch.compile", "torch.compile, compile_options()")
 GREEDY_STEPS = 64
+ERROR = "error against "  # of a row's key; the dtype of the network that is taken for exact follows
 
 
 @dataclass(frozen=True)
@@ -221,6 +223,8 @@ def measure(network, dtype, rounds, *, small, only="") -> list[dict]:
     torch.manual_seed(0)
     exact = network.build().eval().requires_grad_(False).to(DEVICE)
     model = copy.deepcopy(exact).to(dtype)
+    if dtype == torch.float32:
+        exact = exact.double()
     rows = []
     tasks = [("prefill", *batch) for batch in network.batches] + [("decode", n, 16 if small else 512) for n in network.decodes]
     for kind, sequences, tokens in tasks:
@@ -239,10 +243,11 @@ def measure(network, dtype, rounds, *, small, only="") -> list[dict]:
         row["milliseconds of work"] = {name: total for name, (total, _) in profiled.items()}
         row["milliseconds of products"] = {name: products for name, (_, products) in profiled.items()}
         if kind == "prefill":
-            expected, row["error against float32"] = call(exact, arguments)(), {}
+            expected = call(exact, arguments)()
+            errors = row[ERROR + str(expected.dtype).removeprefix("torch.")] = {}
             for name, (function, context) in contenders.items():
                 with context():
-                    row["error against float32"][name] = relative_error(function(), expected)
+                    errors[name] = relative_error(function(), expected)
         rows.append(row)
     if network.name == "GPT-2" and rows:
         theirs, leads = greedy(model, nullcontext)
@@ -254,18 +259,24 @@ def measure(network, dtype, rounds, *, small, only="") -> list[dict]:
     return rows
 
 
+def errors_of(row) -> dict:
+    """Return {mode: relative error} of a row, empty for a decoding step."""
+    return next((errors for key, errors in row.items() if key.startswith(ERROR)), {})
+
+
 def table(result) -> str:
     """Return a markdown table of a result."""
     names = max((list(row["milliseconds"]) for row in result["rows"]), key=len)
+    exact = {key.removeprefix(ERROR) for row in result["rows"] for key in row if key.startswith(ERROR)}
     lines = [
         "A mode's column gives the median time of a forward call, its spread and its speed relative to torch. The GPU columns "
         "give the GPU time of a call and, in parentheses, the part that products take, without and with this package. The last "
-        "column gives the relative error against float32.\n",
+        f"column gives the relative error against {' or '.join(sorted(exact)) or 'float32'}.\n",
         f"| network | task | dtype | {' | '.join(names)} | GPU (products), eager | GPU (products), compiled | error |",
         "|---" * (len(names) + 6) + "|",
     ]
     for row in result["rows"]:
-        times, errors = row["milliseconds"], row.get("error against float32", {})
+        times, errors = row["milliseconds"], errors_of(row)
         cells = [
             f"{times[n]:.2f} ms ±{row['spread'][n]:.0%} ({times['torch'] / times[n]:.2f}x)" if n in times else "" for n in names
         ]
@@ -281,6 +292,7 @@ def table(result) -> str:
 def main():
     parser = argparse.ArgumentParser(prog="python -m bench.models", description=__doc__.split("\n")[0])
     parser.add_argument("--json", type=Path, help="write the figures to this file and the table to the .md file beside it")
+    parser.add_argument("--float32", action="store_true", help="run in float32 without TF32, instead of the 16-bit dtypes")
     parser.add_argument("--small", action="store_true", help="run tiny networks")
     parser.add_argument("--only", default="", help="run only networks whose name contains this")
     parser.add_argument(
@@ -296,7 +308,7 @@ def main():
     result = {"record": record() if DEVICE == "cuda" else {}, "rows": []}
     with torch.inference_mode():
         for network in track(chosen, "models"):
-            for dtype in (torch.float16, torch.bfloat16):
+            for dtype in (torch.float32,) if options.float32 else (torch.float16, torch.bfloat16):
                 result["rows"] += measure(network, dtype, options.rounds, small=options.small, only=options.task)
                 if options.json:
                     options.json.write_text(json.dumps(result, indent=1) + "\n")
@@ -304,10 +316,10 @@ def main():
     print(text)
     if options.json:
         options.json.with_suffix(".md").write_text(text)
-    worse = [row for row in result["rows"] for name, error in row.get("error against float32", {}).items()
-             if "torch" not in name.split(",")[0] and not error <= 1.05 * row["error against float32"]["torch"]]  # fmt: skip
+    worse = [row for row in result["rows"] for name, error in errors_of(row).items()
+             if "torch" not in name.split(",")[0] and not error <= 1.05 * errors_of(row)["torch"]]  # fmt: skip
     if worse:
-        raise SystemExit(f"{len(worse)} errors against float32 exceed 1.05 times torch's")
+        raise SystemExit(f"{len(worse)} errors exceed 1.05 times torch's")
 
 
 if __name__ == "__main__":

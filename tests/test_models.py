@@ -32,6 +32,14 @@ def test_models_benchmark_measures_every_task(tmp_path):
     assert len(rows[0]["error against float32"]) == 5 and rows[0]["greedy steps alike"] > 0
 
 
+@pytest.mark.skipif(not find_spec("transformers"), reason="needs transformers, which 'make test' and the extra [bench] install")
+def test_models_benchmark_runs_float32_against_float64(tmp_path):
+    run("bench.models", "--small", "--float32", "--only", "ViT", "--rounds", "1", "--json", str(tmp_path / "models.json"))
+    (row,) = json.loads((tmp_path / "models.json").read_text())["rows"]
+    assert row["dtype"] == "float32" and 0 < row["error against float64"]["enabled()"] < 1e-5
+    assert "the relative error against float64" in (tmp_path / "models.md").read_text()
+
+
 def test_tensor_parallel_is_as_accurate_as_one_gpu():
     launch = ["torch.distributed.run", "--nproc-per-node", str(min(2, torch.cuda.device_count()) or 2)]
     result = json.loads(run(*launch, "-m", "bench.tensor_parallel", "--small"))
