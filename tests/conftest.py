@@ -11,6 +11,7 @@ import torch
 from filelock import FileLock  # which torch requires
 
 from torch_addmm_tc import _C
+from torch_addmm_tc.integrations import enabled
 from torch_addmm_tc.testing import runnable_configs
 
 if not torch.cuda.is_available():
@@ -61,6 +62,14 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(params=["cpu", CUDA])
 def device(request):
     return request.param
+
+
+@pytest.fixture(params=("key", "mode"))
+def interception(request, monkeypatch):
+    """The way in which enabled() sees calls: by dispatch key or, as under a torch without the key, by the fallback mode."""
+    if request.param == "mode":
+        monkeypatch.setattr(enabled, "_key_kernels", None)
+        monkeypatch.setattr(enabled, "_warned", True)
 
 
 @pytest.fixture

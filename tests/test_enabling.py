@@ -14,12 +14,9 @@ import torch_addmm_tc as tc
 from torch_addmm_tc.integrations import enabled
 
 
-@pytest.fixture(params=("key", "mode"))
-def calls(request, monkeypatch):
-    """Record (name, thread) of each call that enabled() passes to this package, by dispatch key and by the fallback mode."""
-    if request.param == "mode":  # a torch without the dispatch key
-        monkeypatch.setattr(enabled, "_key_kernels", None)
-        monkeypatch.setattr(enabled, "_warned", True)
+@pytest.fixture
+def calls(interception, monkeypatch):
+    """Record (name, thread) of each call that enabled() passes to this package."""
     seen = []
     for name in ("addmm", "mm", "ADDMM"):
         function = getattr(enabled, name)

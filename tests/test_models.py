@@ -11,6 +11,10 @@ import torch
 
 from bench.timing import ROOT
 
+needs_transformers = pytest.mark.skipif(
+    not find_spec("transformers"), reason="needs transformers, which 'make test' and the extra [bench] install"
+)
+
 
 def run(*command):
     done = subprocess.run(
@@ -20,7 +24,7 @@ def run(*command):
     return done.stdout
 
 
-@pytest.mark.skipif(not find_spec("transformers"), reason="needs transformers, which 'make test' and the extra [bench] install")
+@needs_transformers
 def test_models_benchmark_measures_every_task(tmp_path):
     run("bench.models", "--small", "--only", "GPT-2", "--rounds", "1", "--json", str(tmp_path / "models.json"))
     rows = json.loads((tmp_path / "models.json").read_text())["rows"]
@@ -32,7 +36,7 @@ def test_models_benchmark_measures_every_task(tmp_path):
     assert len(rows[0]["error against float32"]) == 5 and rows[0]["greedy steps alike"] > 0
 
 
-@pytest.mark.skipif(not find_spec("transformers"), reason="needs transformers, which 'make test' and the extra [bench] install")
+@needs_transformers
 def test_models_benchmark_runs_float32_against_float64(tmp_path):
     run("bench.models", "--small", "--float32", "--only", "ViT", "--rounds", "1", "--json", str(tmp_path / "models.json"))
     (row,) = json.loads((tmp_path / "models.json").read_text())["rows"]

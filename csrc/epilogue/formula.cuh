@@ -29,7 +29,7 @@ __device__ __forceinline__ __nv_bfloat16 from_float(float x) {
 }
 
 // beta * c is a product of its own, so that the compiler computes it once for a bias that several rows share. Without a C every
-// epilogue adds a c of 0: then a product of 0 gives 0, and not -0 where alpha is negative and that of another kernel 0.
+// epilogue adds a c of 0: a product of 0 gives 0 whatever the sign of alpha, and has the same bits in all kernels.
 __device__ __forceinline__ float combine(float product, float alpha, float c, float beta) {
   return fmaf(alpha, product, beta * c);
 }

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_addmm_tc import _C
 from torch_addmm_tc.integrations import routing
 from torch_addmm_tc.ops import ADDMM, addmm, mm
-from torch_addmm_tc.ops import batch_invariant as in_batch_invariant_block
+from torch_addmm_tc.ops import batch_invariant as batch_invariant_block
 from torch_addmm_tc.registration.fake import check
 
 SIXTEEN_BIT = frozenset((torch.float16, torch.bfloat16))  # the op takes these types on every device
@@ -287,7 +287,7 @@ def enabled(device_type="cuda", *, batch_invariant=False):
             left to torch is then an error. Other batches of products (torch.bmm) are torch's and as torch computes them.
     """
     if batch_invariant:
-        with in_batch_invariant_block(), enabled(device_type):
+        with batch_invariant_block(), enabled(device_type):
             yield
         return
     kind, here = torch.device(device_type).type, _this_thread
