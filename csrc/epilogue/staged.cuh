@@ -11,8 +11,10 @@ namespace tc {
 template <bool SHIFTED>
 struct RowShift {
   int first = 0, step = 0;
-  __device__ RowShift(const GemmDesc& p, const VectorAccess& access, int64_t i0, int64_t j0, int64_t d_offset) {
-    if (SHIFTED) first = (access.d_first + d_offset + i0 * p.d.row + j0) & 7, step = p.d.row & 7;
+  __device__ RowShift(const GemmDesc& p, int64_t i0, int64_t j0, int64_t d_offset) {
+    if (!SHIFTED) return;
+    first = (int(reinterpret_cast<uintptr_t>(p.d.data) / (is_f32(p.d.dtype) ? 4 : 2)) + d_offset + i0 * p.d.row + j0) & 7;
+    step = p.d.row & 7;
   }
   __device__ int operator()(int i) const { return SHIFTED ? (first + i * step) & 7 : 0; }
   __device__ bool even() const { return (first | step) % 2 == 0; }
@@ -214,7 +216,7 @@ template <typename T, int ROWS, int COLS, int PITCH>
 __device__ __forceinline__ void finish_staged_elements(const GemmDesc& p, float* staged, int64_t i0, int64_t j0) {
   if (i0 >= p.m || j0 >= p.n) return;
   with_types<T>(p, [&](auto c, auto d) {
-    finish_elements<decltype(c), decltype(d), ROWS, COLS, PITCH>(p, RowShift<false>(p, {}, i0, j0, 0), staged, i0, j0, 0);
+    finish_elements<decltype(c), decltype(d), ROWS, COLS, PITCH>(p, RowShift<false>(p, i0, j0, 0), staged, i0, j0, 0);
   });
 }
 
@@ -223,7 +225,7 @@ template <int ROWS, int COLS, int PITCH>
 __device__ __forceinline__ void finish_staged_f32(const GemmDesc& p, const VectorAccess& access, float* staged, int64_t i0,
                                                   int64_t j0, int64_t d_offset) {
   if (i0 >= p.m || j0 >= p.n) return;
-  const RowShift<false> shift(p, access, i0, j0, d_offset);
+  const RowShift<false> shift(p, i0, j0, d_offset);
   const bool inside = i0 + ROWS <= p.m && j0 + COLS <= p.n, no_c = !p.c.data;
   if (inside && access.d && (no_c || access.c))
     finish_vectors<float, float, ROWS, COLS, PITCH>(p, shift, staged, i0, j0, d_offset);

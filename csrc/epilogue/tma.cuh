@@ -19,23 +19,26 @@ struct TmaPaths {
   CUtensorMap c, d;
   CUtensorMap d_narrow;  // if a tile's last box would reach into the next tile: D ends with the tile, and a fourth coordinate
                          // counts tiles
+  int next_c;            // matrices of C from a product's to the next one's; 0 if all share it
   CPath c_path;
   DPath d_path;
   bool tma_only;  // D goes by TMA, and C by TMA, as one row of whole 16-byte vectors, or not at all; most calls need no more
 };
 
-// D has `k_slices` layers of (M, N). Tiles have `columns` columns of D.
+// Each product has `k_slices` layers of D. Tiles have `columns` columns of D.
 inline Status make_tma_paths(TmaPaths& paths, const GemmDesc& p, int k_slices, int columns) {
   paths.c_path = c_path_of(p);
   paths.d_path = d_path_of(p);
+  paths.next_c = p.c.batch != 0;
   const bool whole_row = paths.c_path != CPath::row || p.n * size_of(p.c.dtype) % 16 == 0;
   paths.tma_only = paths.d_path == DPath::tma && paths.c_path < CPath::vectors && whole_row;
   if (paths.c_path == CPath::tma) {
-    const Status status = make_tensor_map(paths.c, p.c.data, p.c.dtype, p.m, p.n, p.c.row, kBoxRows);
+    const Layers all{matrices_of(p.c, p.batch), p.c.batch};
+    const Status status = make_tensor_map(paths.c, p.c.data, p.c.dtype, p.m, p.n, p.c.row, kBoxRows, all);
     if (!status.ok()) return status;
   }
   if (paths.d_path != DPath::tma) return {};
-  const Layers layers{k_slices, p.d.batch};
+  const Layers layers{k_slices * p.batch, p.d.batch};
   if (columns * size_of(p.d.dtype) % kBoxBytes != 0 && p.n > columns) {
     const Status status = make_tensor_map(
         paths.d_narrow, p.d.data, p.d.dtype, p.m, columns, p.d.row, kBoxRows, layers, Layers{p.n / columns, columns});
@@ -56,6 +59,11 @@ __device__ __forceinline__ float2 unpack(uint32_t x, __half) { return __half22fl
 __device__ __forceinline__ float2 unpack(uint32_t x, __nv_bfloat16) {
   return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(x));
 }
+
+// A warpgroup's tile of D. The layer counts products where a C is read, because partial products have none.
+struct TilePlace {
+  int m0, n0, layer;
+};
 
 // The epilogue of a warpgroup for tiles of (ROWS, COLS) and D of type D. T is the operands' type, which C may have as well. A
 // tile has COUNT boxes of (64, 128 bytes), numbered along each block of 64 rows in turn. BUFFERS of them lie in shared memory
@@ -87,23 +95,30 @@ struct TmaEpilogue {
   // Columns of the tile in box i. Loops over the boxes are unrolled, so that the compiler knows them.
   __device__ int width_of(int i) const { return i % PER_BLOCK == PER_BLOCK - 1 ? LAST_WIDTH : WIDTH; }
 
-  __device__ void load_c(int i, int m0, int n0) const {
+  // The first element of C or D, (rows, columns) at a tile's place.
+  template <typename X>
+  __device__ X* first_of(const MatrixView& x, const TilePlace& at) const {
+    return static_cast<X*>(x.data) + at.layer * x.batch;
+  }
+
+  __device__ void load_c(int i, const TilePlace& at) const {
     mbarrier_arrive_expect(c_full + i % BUFFERS * 8, BOX_BYTES);
-    tma_load(box(i), paths.c, c_full + i % BUFFERS * 8, n0 + i % PER_BLOCK * WIDTH, m0 + i / PER_BLOCK * kBoxRows);
+    tma_load(box(i), paths.c, c_full + i % BUFFERS * 8, at.n0 + i % PER_BLOCK * WIDTH, at.m0 + i / PER_BLOCK * kBoxRows,
+             at.layer * paths.next_c);
   }
 
   // Once D has left the buffer of box i, loads the next box of C into that buffer.
-  __device__ void load_next_c(int i, int m0, int n0) const {
+  __device__ void load_next_c(int i, const TilePlace& at) const {
     if (!owns(i)) return;
     tma_store_wait_read<0>();
-    load_c(i + BUFFERS, m0, n0);
+    load_c(i + BUFFERS, at);
   }
 
-  __device__ void store_d(int i, int m0, int n0, int slice) const {
+  __device__ void store_d(int i, const TilePlace& at) const {
     if (!owns(i)) return;
-    const int col = i % PER_BLOCK * WIDTH, row = m0 + i / PER_BLOCK * kBoxRows;
-    if (LAST_WIDTH < WIDTH && n0 + COLS < p.n) tma_store(paths.d_narrow, box(i), col, row, slice, n0 / COLS);
-    else tma_store(paths.d, box(i), n0 + col, row, slice);
+    const int col = i % PER_BLOCK * WIDTH, row = at.m0 + i / PER_BLOCK * kBoxRows;
+    if (LAST_WIDTH < WIDTH && at.n0 + COLS < p.n) tma_store(paths.d_narrow, box(i), col, row, at.layer, at.n0 / COLS);
+    else tma_store(paths.d, box(i), at.n0 + col, row, at.layer);
     tma_store_commit();
   }
 
@@ -111,11 +126,12 @@ struct TmaEpilogue {
   // to registers is slower, because ptxas makes the next wgmma wait for it, though only the epilogue uses the row: 1024 cubed
   // with a bias on an H200 took 7.4 microseconds by registers and 6.7 by cp.async. TMA is slower too, because the row queues
   // behind the operands: 4096x4096x64 took 17.2 microseconds by TMA and 16.4 by cp.async.
-  __device__ void load_c_row(int n0) const {
+  __device__ void load_c_row(const TilePlace& at) const {
     const int size = c_is_fp32() ? 4 : 2, col = thread * 16 / size;
     if (col >= COLS) return;
-    const int64_t left = (p.n - n0 - col) * size;  // bytes of the row
-    const char* const from = static_cast<const char*>(p.c.data) + (left > 0 ? (n0 + int64_t(col)) * size : 0);
+    const int64_t left = (p.n - at.n0 - col) * size;  // bytes of the row
+    const char* const from =
+        static_cast<const char*>(p.c.data) + (at.layer * p.c.batch + (left > 0 ? at.n0 + int64_t(col) : 0)) * size;
     if (!kTmaOnly && 0 < left && left < 16) {
 #pragma unroll 1
       for (int e = 0; e < left; e += 2)
@@ -128,17 +144,18 @@ struct TmaEpilogue {
 
   // Called while the product runs. Loads the tile's row of C, or its first boxes once the last tile's D has left their buffers.
   // C that goes through registers is only prefetched into L2.
-  __device__ void prefetch(int m0, int n0) const {
-    if (paths.c_path == CPath::row) load_c_row(n0);
+  __device__ void prefetch(const TilePlace& at) const {
+    if (paths.c_path == CPath::row) load_c_row(at);
     if (!kTmaOnly && paths.c_path >= CPath::vectors && p.c.col == 1 && p.c.row != 0) {
       const int bytes = c_is_fp32() ? 4 : 2;
-      if (m0 < p.m && n0 < p.n)
-        prefetch_lines(static_cast<const char*>(p.c.data) + (m0 * p.c.row + n0) * bytes, p.c.row * bytes,
-                       int(min(int64_t(ROWS), p.m - m0)), min(int64_t(COLS), p.n - n0) * bytes, thread, 128);
+      if (at.m0 < p.m && at.n0 < p.n)
+        prefetch_lines(
+            static_cast<const char*>(p.c.data) + (at.layer * p.c.batch + at.m0 * p.c.row + at.n0) * bytes, p.c.row * bytes,
+            int(min(int64_t(ROWS), p.m - at.m0)), min(int64_t(COLS), p.n - at.n0) * bytes, thread, 128);
     }
     if (paths.c_path != CPath::tma || thread % 32 != 0 || thread >= BUFFERS * 32) return;
     tma_store_wait_read<0>();
-    load_c(thread / 32, m0, n0);
+    load_c(thread / 32, at);
   }
 
   __device__ D* element(int i, int row, int col) const {
@@ -147,9 +164,9 @@ struct TmaEpilogue {
   }
 
   // Copies box i of C by 16-byte vectors of the box, which may begin at any even address of C.
-  __device__ __forceinline__ void copy_c_vectors(int i, int m, int n) const {
+  __device__ __forceinline__ void copy_c_vectors(int i, int m, int n, const D* c) const {
     constexpr int BATCH = OWN_ROWS / 4;  // vectors of a lane, four rows apart
-    const uintptr_t begin = reinterpret_cast<uintptr_t>(p.c.data), end = begin + ((p.m - 1) * p.c.row + p.n) * sizeof(D);
+    const uintptr_t begin = reinterpret_cast<uintptr_t>(c), end = begin + ((p.m - 1) * p.c.row + p.n) * sizeof(D);
     const int first = own_row() + thread % 32 / 8;
     const int count = max(0, min(16, int(min(int64_t(WIDTH), p.n - n)) * int(sizeof(D)) - thread % 8 * 16));
     const auto from = [&](int r) { return begin + ((m + first + r * 4) * p.c.row + n) * sizeof(D) + thread % 8 * 16; };
@@ -170,9 +187,9 @@ struct TmaEpilogue {
   // Copies D by 16-byte vectors from ACROSS boxes side by side. The aligned vectors of a row of D begin at any column, so each
   // is made of two vectors of the boxes. The elements before and after the aligned vectors go one by one.
   template <int ACROSS>
-  __device__ __forceinline__ void copy_d_vectors(int i, int m, int n, int slice) const {
+  __device__ __forceinline__ void copy_d_vectors(int i, int m, int n, D* to) const {
     constexpr int VECTORS = ACROSS * 8, LANES = ACROSS == 3 ? 32 : VECTORS, W = 16 / int(sizeof(D));  // LANES: of a row
-    D* const d = static_cast<D*>(p.d.data) + slice * p.m * p.n + m * p.d.row + n;
+    D* const d = to + m * p.d.row + n;
     const int rows = int(min(int64_t(kBoxRows), p.m - m)), cols = int(min(int64_t(ACROSS * WIDTH), p.n - n));
     const auto before = [](const D* row) { return int(-(reinterpret_cast<uintptr_t>(row) / sizeof(D)) % W); };
     const int lane = thread % 32, own = own_row(), end = min(own + OWN_ROWS, rows);
@@ -202,9 +219,8 @@ struct TmaEpilogue {
   // Copies box i of C element by element. Consecutive lanes take consecutive columns. All loads of a batch are issued before
   // the first use. Beyond the matrix a lane loads the last row or column again, because a branch would wait for each load.
   template <typename C>
-  __device__ __forceinline__ void copy_c(int i, int m, int n) const {
+  __device__ __forceinline__ void copy_c(int i, int m, int n, const C* c) const {
     constexpr int ACROSS = WIDTH / 32, BATCH = 16 / ACROSS;  // rows: 16 loads under way
-    const C* const c = static_cast<const C*>(p.c.data);
     const int64_t rows = p.m - 1, cols = p.n - 1;
 #pragma unroll 1
     for (int first = own_row(), end = first + OWN_ROWS; first < end; first += BATCH) {
@@ -221,8 +237,8 @@ struct TmaEpilogue {
         for (int x = 0; x < ACROSS; ++x) *element(i, first + r, thread % 32 + x * 32) = from_float<D>(to_float(values[r][x]));
     }
   }
-  __device__ __forceinline__ void copy_d(int i, int m, int n, int slice) const {
-    D* const d = static_cast<D*>(p.d.data) + slice * p.m * p.n + m * p.d.row + n * p.d.col;
+  __device__ __forceinline__ void copy_d(int i, int m, int n, D* to) const {
+    D* const d = to + m * p.d.row + n * p.d.col;
     const int rows = int(min(int64_t(kBoxRows), p.m - m)), cols = int(min(int64_t(WIDTH), p.n - n));
 #pragma unroll 4
     for (int row = own_row(); row < min(own_row() + OWN_ROWS, rows); ++row)
@@ -313,7 +329,7 @@ struct TmaEpilogue {
   // Finishes a tile in batches of boxes, each between two barriers. A batch is all boxes of the tile if the buffers hold them
   // all, and one box otherwise, because C then arrives in the buffers that D has left. 16384x4096x128 on an H200: with a bias
   // 67 microseconds box by box and 56 in one batch; in fp32 150 box by box and 160 in pairs.
-  __device__ __forceinline__ void finish_by_tma(float (&acc)[ROWS / kBoxRows][COLS / 2], int m0, int n0, int slice,
+  __device__ __forceinline__ void finish_by_tma(float (&acc)[ROWS / kBoxRows][COLS / 2], const TilePlace& at,
                                                 uint32_t use) const {
     constexpr int BATCH = COUNT == BUFFERS ? BUFFERS : 1, LATER = COUNT > BUFFERS && BUFFERS > 1;
 #pragma unroll
@@ -338,10 +354,10 @@ struct TmaEpilogue {
       each([&](int i) { write_box(i, acc_of(acc, i)); });
       fence_proxy_async();
       sync();
-      each([&](int i) { store_d(i, m0, n0, slice); });
+      each([&](int i) { store_d(i, at); });
       // The next box of C takes the buffer whose store is one batch older, so that this batch's store has time to end.
       if (paths.c_path == CPath::tma && first >= LATER && first - LATER + BUFFERS < COUNT)
-        each([&](int i) { load_next_c(i - LATER, m0, n0); });
+        each([&](int i) { load_next_c(i - LATER, at); });
     }
   }
 
@@ -349,13 +365,13 @@ struct TmaEpilogue {
   // copies unrolled for each box do not fit the instruction cache: 1024x50257x768 with an fp32 C and D on an H200 took 639
   // microseconds unrolled and 356 in this loop. A warp copies the rows whose sums it holds, so that within a tile it waits for
   // other warps only before TMA.
-  __device__ __forceinline__ void finish_via_registers(float (&acc)[ROWS / kBoxRows][COLS / 2], int m0, int n0, int slice,
+  __device__ __forceinline__ void finish_via_registers(float (&acc)[ROWS / kBoxRows][COLS / 2], const TilePlace& at,
                                                        uint32_t use) const {
     constexpr int ACROSS = BUFFERS < PER_BLOCK ? BUFFERS : PER_BLOCK;  // boxes of a row that the buffers hold
     static_assert(BUFFERS % ACROSS == 0 && PER_BLOCK % ACROSS == 0);
     const bool c_by_tma = paths.c_path == CPath::tma, d_by_tma = paths.d_path == DPath::tma;
-    const auto row_of = [&](int i) { return m0 + i / PER_BLOCK * kBoxRows; };
-    const auto col_of = [&](int i) { return n0 + i % PER_BLOCK * WIDTH; };
+    const auto row_of = [&](int i) { return at.m0 + i / PER_BLOCK * kBoxRows; };
+    const auto col_of = [&](int i) { return at.n0 + i % PER_BLOCK * WIDTH; };
 #pragma unroll 1
     for (int first = 0; first < COUNT; first += BUFFERS) {
       if (first == 0 || d_by_tma) {
@@ -365,9 +381,9 @@ struct TmaEpilogue {
       if (paths.c_path >= CPath::vectors) {
 #pragma unroll 1
         for (int i = first; i < first + BUFFERS; ++i) {
-          if (IS_16_BIT && paths.c_path == CPath::vectors) copy_c_vectors(i, row_of(i), col_of(i));
-          else if (c_is_fp32()) copy_c<float>(i, row_of(i), col_of(i));
-          else copy_c<T>(i, row_of(i), col_of(i));
+          if (IS_16_BIT && paths.c_path == CPath::vectors) copy_c_vectors(i, row_of(i), col_of(i), first_of<const D>(p.c, at));
+          else if (c_is_fp32()) copy_c(i, row_of(i), col_of(i), first_of<const float>(p.c, at));
+          else copy_c(i, row_of(i), col_of(i), first_of<const T>(p.c, at));
         }
         __syncwarp();
       }
@@ -383,17 +399,17 @@ struct TmaEpilogue {
         fence_proxy_async();
         sync();
 #pragma unroll 1
-        for (int i = first; i < first + BUFFERS; ++i) store_d(i, m0, n0, slice);
+        for (int i = first; i < first + BUFFERS; ++i) store_d(i, at);
         if (c_by_tma && first + BUFFERS < COUNT)
-          for (int i = first; i < first + BUFFERS; ++i) load_next_c(i, m0, n0);
+          for (int i = first; i < first + BUFFERS; ++i) load_next_c(i, at);
         continue;
       }
       __syncwarp();
       const bool by_vectors = IS_16_BIT && paths.d_path == DPath::vectors;
 #pragma unroll 1
       for (int i = first; i < first + BUFFERS; i += by_vectors ? ACROSS : 1) {
-        if (by_vectors) copy_d_vectors<ACROSS>(i, row_of(i), col_of(i), slice);
-        else copy_d(i, row_of(i), col_of(i), slice);
+        if (by_vectors) copy_d_vectors<ACROSS>(i, row_of(i), col_of(i), first_of<D>(p.d, at));
+        else copy_d(i, row_of(i), col_of(i), first_of<D>(p.d, at));
       }
       __syncwarp();
       // This barrier comes before C's next boxes, or the next tile's boxes or row, take the place of these boxes. The barrier
@@ -403,17 +419,16 @@ struct TmaEpilogue {
         fence_proxy_async();
         sync();
         if (c_by_tma && first + BUFFERS < COUNT)
-          for (int i = first; i < first + BUFFERS; ++i) load_next_c(i, m0, n0);
+          for (int i = first; i < first + BUFFERS; ++i) load_next_c(i, at);
       }
     }
   }
 
   // `use` counts this warpgroup's tiles and gives the parity of `c_full`.
-  __device__ __forceinline__ void finish(float (&acc)[ROWS / kBoxRows][COLS / 2], int m0, int n0, int slice,
-                                         uint32_t use) const {
+  __device__ __forceinline__ void finish(float (&acc)[ROWS / kBoxRows][COLS / 2], const TilePlace& at, uint32_t use) const {
     if (paths.c_path == CPath::row) cp_async_wait<0>();  // the barrier before the first box makes the whole row visible
-    if constexpr (kTmaOnly) finish_by_tma(acc, m0, n0, slice, use);
-    else finish_via_registers(acc, m0, n0, slice, use);
+    if constexpr (kTmaOnly) finish_by_tma(acc, at, use);
+    else finish_via_registers(acc, at, use);
   }
 };
 

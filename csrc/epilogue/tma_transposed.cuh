@@ -15,13 +15,15 @@ struct TransposedPaths {
   };
   Maps parts, last;  // last: for the last part of a tile, if it has fewer rows
   int columns;
+  int next_c;  // as in TmaPaths
   CPath c_path;
 };
 
 inline Status make_transposed_paths(TransposedPaths& paths, const GemmDesc& p, const TileParts& parts, const Modes& modes) {
   paths.columns = modes.columns;
   paths.c_path = c_path_of(p);
-  const Layers layers{modes.layers(), p.d.batch};
+  paths.next_c = p.c.batch != 0;
+  const Layers layers{modes.layers() * p.batch, p.d.batch}, of_c{matrices_of(p.c, p.batch), p.c.batch};
   const int64_t tiles = modes.columns % 64 == 0 ? 0 : p.n / modes.columns;
   const auto make = [&](TransposedPaths::Maps& maps, int rows) {
     Status status = make_tensor_map(maps.d, p.d.data, p.d.dtype, p.m, writable_columns(p), p.d.row, rows, layers);
@@ -29,12 +31,17 @@ inline Status make_transposed_paths(TransposedPaths& paths, const GemmDesc& p, c
       status = make_tensor_map(
           maps.d_narrow, p.d.data, p.d.dtype, p.m, modes.columns, p.d.row, rows, layers, Layers{tiles, modes.columns});
     if (status.ok() && paths.c_path == CPath::tma)
-      status = make_tensor_map(maps.c, p.c.data, p.c.dtype, p.m, p.n, p.c.row, rows);
+      status = make_tensor_map(maps.c, p.c.data, p.c.dtype, p.m, p.n, p.c.row, rows, of_c);
     return status;
   };
   const Status status = make(paths.parts, parts.rows);
   return status.ok() && parts.last < parts.rows ? make(paths.last, parts.last) : status;
 }
+
+// A block's tile of D, whose column counts along a row of tiles. The layer counts products where a C is read (TilePlace).
+struct TransposedPlace {
+  int m0, tile, layer;
+};
 
 // How the blocks of a cluster that share K divide the parts of their tile: block `slice` of `count` finishes every count-th
 // part.
@@ -86,38 +93,39 @@ struct TransposedEpilogue {
   // The warpgroup's first column in D. `tile` counts along a row of tiles.
   __device__ int first_col_of(int tile) const { return tile * paths.columns + group * COLS; }
 
-  __device__ void load_c(int i, int m0, int tile) const {
+  __device__ void load_c(int i, const TransposedPlace& at) const {
     const uint32_t full = c_full + i % BUFFERS * 8;
     mbarrier_arrive_expect(full, BOXES * rows_of(i) * kBoxBytes);
 #pragma unroll
     for (int x = 0; x < BOXES; ++x)
-      tma_load(part(i) + x * BOX_BYTES, maps_of(i).c, full, first_col_of(tile) + col_of(i) + x * WIDTH, m0 + row_of(i));
+      tma_load(part(i) + x * BOX_BYTES, maps_of(i).c, full, first_col_of(at.tile) + col_of(i) + x * WIDTH, at.m0 + row_of(i),
+               at.layer * paths.next_c);
   }
 
-  __device__ void store_d(int i, int m0, int tile, int slice) const {
-    const bool narrow = paths.columns % 64 != 0 && (tile + 1) * paths.columns < p.n;
-    const int col = group * COLS + (narrow ? 0 : tile * paths.columns) + col_of(i);
+  __device__ void store_d(int i, const TransposedPlace& at) const {
+    const bool narrow = paths.columns % 64 != 0 && (at.tile + 1) * paths.columns < p.n;
+    const int col = group * COLS + (narrow ? 0 : at.tile * paths.columns) + col_of(i), row = at.m0 + row_of(i);
 #pragma unroll
     for (int x = 0; x < BOXES; ++x)
-      if (narrow) tma_store(maps_of(i).d_narrow, part(i) + x * BOX_BYTES, col + x * WIDTH, m0 + row_of(i), slice, tile);
-      else tma_store(maps_of(i).d, part(i) + x * BOX_BYTES, col + x * WIDTH, m0 + row_of(i), slice);
+      if (narrow) tma_store(maps_of(i).d_narrow, part(i) + x * BOX_BYTES, col + x * WIDTH, row, at.layer, at.tile);
+      else tma_store(maps_of(i).d, part(i) + x * BOX_BYTES, col + x * WIDTH, row, at.layer);
     tma_store_commit();
   }
 
   // Called while the product runs. Loads the tile's part of C's row by cp.async (see TmaEpilogue::load_c_row), or the first
   // parts of C once the last tile's D has left their buffers.
-  __device__ void prefetch(int m0, int tile) const {
+  __device__ void prefetch(const TransposedPlace& at) const {
     const int size = c_is_fp32() ? 4 : 2, col = thread * 16 / size;
     if (paths.c_path == CPath::row && col < COLS) {
-      const int n = first_col_of(tile) + col;
+      const int n = first_col_of(at.tile) + col;
       const bool inside = n < p.n;  // the row consists of whole vectors, see tma_reaches_c_and_d
-      const int64_t offset = inside ? int64_t(n) * size : 0;
+      const int64_t offset = (at.layer * p.c.batch + (inside ? n : 0)) * size;
       cp_async_16(smem_address(c_row + thread * 16), static_cast<const char*>(p.c.data) + offset, inside);
       cp_async_commit();
     }
     if (paths.c_path != CPath::tma || thread % 32 != 0 || thread >= BUFFERS * 32) return;
     tma_store_wait_read<0>();
-    load_c(thread / 32, m0, tile);
+    load_c(thread / 32, at);
   }
 
   // The accumulators of part i. Lane l of warp w holds the elements at row 8 j + l % 4 * 2 + e and column 16 w + l / 4 + 8 h of
@@ -251,7 +259,7 @@ struct TransposedEpilogue {
 
   // Finishes a tile in batches of parts, as TmaEpilogue::finish_by_tma does. `use` counts this warpgroup's tiles and gives the
   // parity of `c_full`.
-  __device__ __forceinline__ void finish(float (&acc)[BLOCKS][ROWS / 2], int m0, int tile, int slice, uint32_t use) const {
+  __device__ __forceinline__ void finish(float (&acc)[BLOCKS][ROWS / 2], const TransposedPlace& at, uint32_t use) const {
     constexpr int BATCH = COUNT == BUFFERS ? BUFFERS : 1, LATER = COUNT > BUFFERS && BUFFERS > 1;
     if (paths.c_path == CPath::row) cp_async_wait<0>();  // the barrier before the first part makes the whole row visible
 #pragma unroll
@@ -282,14 +290,14 @@ struct TransposedEpilogue {
       fence_proxy_async();
       sync();
       each([&](int i) {
-        if (owns(i) && owners.mine(i)) store_d(i, m0, tile, slice);
+        if (owns(i) && owners.mine(i)) store_d(i, at);
       });
       // The next part of C takes the buffer whose store is one batch older, so that this batch's store has time to end.
       if (paths.c_path == CPath::tma && first >= LATER && first - LATER + BUFFERS < COUNT)
         each([&](int i) {
           if (!owns(i - LATER)) return;
           tma_store_wait_read<0>();
-          load_c(i - LATER + BUFFERS, m0, tile);
+          load_c(i - LATER + BUFFERS, at);
         });
     }
   }

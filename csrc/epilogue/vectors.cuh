@@ -39,26 +39,31 @@ __device__ __forceinline__ void store_vector_to(const MatrixView& x, int64_t i, 
   }
 }
 
+// The block's product, hidden from the compiler until this point: addresses computed from it hold no registers before.
+__device__ __forceinline__ int opaque_product() {
+  int product = blockIdx.y;
+  asm volatile("" : "+r"(product));
+  return product;
+}
+
 // Which accesses may use 16-byte vectors. The host decides once per launch.
 struct VectorAccess {
   bool a, b, c, d;  // every contiguous row or column starts at a 16-byte boundary; c and d: row-major only
   bool d_shifted;   // D's rows are contiguous but begin anywhere: aligned vectors start at a different column in each row
   bool c_shifted;   // C's aligned vectors start at the same columns as D's
-  uint8_t d_first;  // D's address in elements, modulo 8
 };
 
-// D has `k_slices` layers of (M, N).
-inline VectorAccess vector_access_of(const GemmDesc& p, int k_slices = 1) {
+inline VectorAccess vector_access_of(const GemmDesc& p) {
   const auto elements = [](const MatrixView& x) { return int64_t(reinterpret_cast<uintptr_t>(x.data) / size_of(x.dtype)); };
   const bool rows = order_of(p.d) == Order::row_major, c_rows = order_of(p.c) == Order::row_major;
-  const bool d_aligned = rows && alignment(p.d, p.m, p.n) == 16 && (k_slices == 1 || p.m * p.n * size_of(p.d.dtype) % 16 == 0);
-  return {alignment(p.a, p.m, p.k) == 16,
-          alignment(p.b, p.k, p.n) == 16,
-          c_rows && alignment(p.c, p.m, p.n) == 16,
-          d_aligned,
-          rows && !d_aligned,
-          c_rows && (elements(p.c) - elements(p.d)) % 8 == 0 && (p.c.row - p.d.row) % 8 == 0,
-          uint8_t(elements(p.d) % 8)};
+  const bool d_aligned = rows && alignment(p.d, p.m, p.n) == 16;
+  return {
+      alignment(p.a, p.m, p.k) == 16,
+      alignment(p.b, p.k, p.n) == 16,
+      c_rows && alignment(p.c, p.m, p.n) == 16,
+      d_aligned,
+      rows && !d_aligned,
+      c_rows && (elements(p.c) - elements(p.d)) % 8 == 0 && (p.c.row - p.d.row) % 8 == 0 && (p.c.batch - p.d.batch) % 8 == 0};
 }
 
 // How many of the W elements from (i, j) on lie in D.

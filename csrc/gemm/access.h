@@ -19,14 +19,15 @@ TC_HOST_DEVICE inline bool present(const MatrixView& x) { return x.data != nullp
 // The address modulo 16. Callers use only its lowest set bit.
 inline uint64_t address_bits(const MatrixView& x) { return reinterpret_cast<uintptr_t>(x.data) % 16; }
 
-// The largest of 16, 8, 4 and 2 bytes that divides the start address of every contiguous row (or column) of x.
+// The largest of 16, 8, 4 and 2 bytes that divides the start address of every contiguous row (or column) of x, in every product.
 template <typename X>
 int alignment(const X& x, int64_t rows, int64_t cols) {
   const Order order = order_of(x);
   if (order == Order::strided) return size_of(x.dtype);
   const int64_t count = order == Order::row_major ? rows : cols;
   const int64_t leading = order == Order::row_major ? x.row : x.col;
-  const uint64_t bits = address_bits(x) | (count > 1 ? uint64_t(leading) * size_of(x.dtype) : 0);
+  const uint64_t bits =
+      address_bits(x) | (count > 1 ? uint64_t(leading) * size_of(x.dtype) : 0) | uint64_t(x.batch) * size_of(x.dtype);
   return bits % 16 == 0 ? 16 : bits % 8 == 0 ? 8 : bits % 4 == 0 ? 4 : 2;
 }
 
@@ -52,13 +53,14 @@ X repacked(X x, int64_t outer, int64_t k, bool along_k = false) {
   const int64_t leading = (extent + unit - 1) / unit * unit;
   x.row = along_outer ? 1 : leading;
   x.col = along_outer ? leading : 1;
+  if (x.batch != 0) x.batch = (along_outer ? k : outer) * leading;
   return x;
 }
 
 template <typename X>
-int64_t repacked_bytes(const X& x, int64_t outer, int64_t k, bool along_k = false) {
+int64_t repacked_bytes(const X& x, int64_t batch, int64_t outer, int64_t k, bool along_k = false) {
   const X r = repacked(x, outer, k, along_k);
-  return (order_of(r) == Order::row_major ? outer * r.row : k * r.col) * size_of(r.dtype);
+  return matrices_of(x, batch) * (order_of(r) == Order::row_major ? outer * r.row : k * r.col) * size_of(r.dtype);
 }
 
 // Whether contiguous rows (or columns) of x begin inside units of `bytes`, such as L2's lines of 128 bytes and sectors of 32. The
@@ -91,9 +93,11 @@ enum class DPath : uint8_t { tma, vectors, elements };
 // The columns of D that a kernel may write. Rows of partial products end with padding.
 template <typename P>
 int64_t writable_columns(const P& p) {
-  const bool partial_products = p.batch == 1 && p.d.batch != 0;
-  return partial_products ? p.d.row : p.n;
+  return p.d_is_partial ? p.d.row : p.n;
 }
+
+// Elements of D from a K slice's partial products to those of the next slice.
+TC_HOST_DEVICE inline int64_t slice_stride(const GemmDesc& p) { return p.batch * p.d.batch; }
 
 template <typename P>
 CPath c_path_of(const P& p) {

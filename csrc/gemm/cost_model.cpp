@@ -25,13 +25,15 @@ constexpr double kBoxStore = 0.465;          // after the last product, for each
 constexpr double kOtherBoxes = 3.67;         // boxes that a tile of 128x256 of other kernels counts as
 constexpr double kPingpongOrder = 0.166;     // between the products of two pingpong warpgroups
 constexpr double kPingpongEpilogue = 1.71;   // of an epilogue beside the other warpgroup's products
-constexpr double kDrift = 0.29;              // pingpong products in many waves, which an H100 slows down, an H200 does not
-constexpr int kDriftWaves = 4;               // by hand: 4773x3456x5120, 8 waves, takes 276 us on an H100 and 228 in torch.addmm
-constexpr double kUnalignedCopies = 1.22;    // of operands that are read in less than 16 bytes
-constexpr double kOddVectors = 1.15;         // the epilogue of a 16-bit D whose rows are not aligned to 16 bytes, in vectors
-constexpr double kOddElements = 3.96;        // the same element by element
-constexpr double kLatency = 1.8;             // of DRAM under load
-constexpr double kSimtStart = 1;             // by hand, for simt
+constexpr double kBatchTile = 0.4;  // by hand, of a tile of 128 rows or more in a batch (835 times of batches on an H100)
+constexpr double kDrift = 0.29;     // pingpong products in many waves, which an H100 slows down, an H200 does not
+constexpr int kDriftWaves = 4;      // by hand: 4773x3456x5120, 8 waves, takes 276 us on an H100 and 228 in torch.addmm
+constexpr double kUnalignedCopies = 1.22;  // of operands that are read in less than 16 bytes
+constexpr double kOddVectors = 1.15;       // the epilogue of a 16-bit D whose rows are not aligned to 16 bytes, in vectors
+constexpr double kTilesBatch = 1.3;        // by hand, of kernels of wmma in a batch, whose products have blocks of their own
+constexpr double kOddElements = 3.96;      // the same element by element
+constexpr double kLatency = 1.8;           // of DRAM under load
+constexpr double kSimtStart = 1;           // by hand, for simt
 
 // Waves of tiles. Nearly all constants of the cost model, and the configurations' rates and epilogues, were fitted together to drawn
 // problems on an H200 and an H100; h200-tried.md, "The cost model by its residuals", says to which. The fit minimises what picks
@@ -55,6 +57,7 @@ constexpr double kStores = 0.327;           // of L2: stores, over loads
 constexpr double kStraddlingStores = 1.27;  // the same if rows of D begin within lines
 constexpr double kStraddlingLines = 1.9;    // of L2: a row of 128 bytes that begins within a line, over one that begins with it
 constexpr double kStraddlingSectors = 3.6;  // the same of a row that begins within a sector of 32 bytes
+constexpr double kPartsOfLines = 0.4;       // by hand, of B from DRAM in a batch: its lines belong to two tiles
 constexpr double kSharedStraddling = 0.75;  // of what that adds, in clusters
 constexpr double kTmaStart = 0.564;         // wgmma_tma's barriers and tensor maps
 constexpr double kTmaTile = 1.08;           // of a tile of wgmma_tma, whatever its size, from the second on
@@ -82,6 +85,7 @@ constexpr double kInFours = 0.91;             // the same of clusters of four, 3
 
 // wgmma_shifted, by hand to seven problems on an H200. A K tile takes up to 1 us on an H100.
 constexpr double kShiftedKTile = 0.65;  // its producers' loads, shifts and stores of B
+constexpr double kShiftedBatch = 1.15;  // of both in a batch
 constexpr double kShiftedTile = 3;      // a tile's first loads of B, which nothing hides
 
 // wgmma_bf16x6 and wgmma_bf16x6_rs, by hand.
@@ -98,6 +102,8 @@ constexpr double kSkinnyBy4 = 1.54;      // loads of operands whose rows are ali
 constexpr double kSkinnyLatency = 1.59;  // of a K tile's loads
 constexpr double kSkinnyParts = 25;      // by hand, TFLOP/s of fp32 in parts: splitting B takes its time in any configuration
 constexpr double kSkinnyStart = 0.139;
+// By hand, of a further wave of a batch, whose products have blocks of their own: 192 x 1x1981x96 takes 94.6 us in 46 waves (H100).
+constexpr double kSkinnyWave = 0.9;
 constexpr double kSkinnyRows = 0.6;  // by hand, of 16 rows: 16x4096x4096 takes 12.2, and 1x4096x4096 10.6
 
 constexpr double large_tiles(const Config& config) { return double(config.tile_m * config.tile_n) / (128 * 256); }
@@ -209,7 +215,8 @@ double straddling(const MatrixKey& x, int64_t rows, int64_t cols) {
 // their port; 64 tiles have a port each and stream at 59. `boxes`: whether TMA loads rows of 128 bytes, or a warp vectors.
 Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const DeviceSpec& device, bool boxes = true) {
   const Cluster& cluster = modes.cluster;
-  const int64_t work = ceil_div(p.m, config.tile_m * cluster.m) * ceil_div(p.n, modes.columns * cluster.n) * modes.layers();
+  const int64_t work =
+      p.batch * ceil_div(p.m, config.tile_m * cluster.m) * ceil_div(p.n, modes.columns * cluster.n) * modes.layers();
   const int64_t at_once = clusters_at_once(config, cluster, device);
   if (work == 0) return {};
   // Rows of 128 bytes of a K tile. B without K contiguous consists of 64 columns.
@@ -238,7 +245,9 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const
             hot_lines_us(transpose(p.b), p.k, std::min<int64_t>(columns, p.n), std::min(tiles_m, clusters)));
   };
   const double scale = device.gpu.dram_gb_per_s / kH200.dram_gb_per_s;
-  const double bytes = dram_us(p, modes.layers(), device) * bytes_per_us(device) / work;  // of a cluster's tile, from DRAM
+  const double of_b = double(p.k) * double(p.n) * double(matrices_of(p.b, p.batch)) * size_of(p.b.dtype);
+  const double again_of_b = p.batch > 1 && b_parts_of_lines > 0 && p.n > modes.columns ? kPartsOfLines * of_b : 0;
+  const double bytes = (dram_us(p, modes.layers(), device) * bytes_per_us(device) + again_of_b) / work;  // of a cluster's tile
   const auto wave = [&](int64_t clusters) {
     const double sm = scale * (clusters * cluster.blocks() > device.gpu.num_sms / 2 ? kPort / 2 : kOwnPort);
     const double dram = std::max(clusters * bytes / (scale * kStreaming), bytes / cluster.blocks() / sm);
@@ -263,13 +272,16 @@ double estimate_tiles(const KernelTraits& kernel, const Config& config, Math mat
   // The part of a tile that lies in D, which matters where a thread goes from element to element.
   const double inside = std::min(1.0, double(p.m) / config.tile_m) * std::min(1.0, double(p.n) / config.tile_n);
   const double epilogue = tile * (aligned ? 1 : vectors ? odd_vectors : kOddElements) * (vectors ? 1 : inside);
-  return product_us(kernel, config, math, p, modes, epilogue, device) + kBoxStore * kOtherBoxes * large_tiles(config);
+  const double of_batch = p.batch > 1 && !vectors ? kTilesBatch : 1;
+  return product_us(kernel, config, math, p, modes, epilogue, device) * of_batch +
+         kBoxStore * kOtherBoxes * large_tiles(config);
 }
 
 // Pingpong warpgroups hide the shorter of product and epilogue behind the longer, from the second tile on.
 double estimate_tma_epilogue(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
                              const DeviceSpec& device) {
-  const double epilogue = tma_finish_us(config, p), product = tile_us(kernel, config, math, p, modes, device);
+  const double epilogue = tma_finish_us(config, p) + (p.batch > 1 && config.tile_m >= 128 ? kBatchTile : 0);
+  const double product = tile_us(kernel, config, math, p, modes, device);
   const Waves waves = waves_of(config, p, modes, device);
   const bool drifts = config.pingpong && waves.count > kDriftWaves;
   const double slower = drifts ? 1 + kDrift * (kH200.dram_gb_per_s / device.gpu.dram_gb_per_s - 1) : 1;
@@ -284,7 +296,8 @@ double estimate_tma_epilogue(const KernelTraits& kernel, const Config& config, M
 double estimate_shifted(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
                         const DeviceSpec& device) {
   const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
-  const double product = std::max(tile_us(kernel, config, math, p, modes, device), k_tiles * kShiftedKTile) + kShiftedTile;
+  const double copies = k_tiles * kShiftedKTile * (p.batch > 1 ? kShiftedBatch : 1);
+  const double product = std::max(tile_us(kernel, config, math, p, modes, device), copies) + kShiftedTile;
   const double tiles = waves_of(config, p, modes, device, false).us(product, tma_finish_us(config, p));
   return tiles + launch_us(kernel, config, p, modes, device) + tma_start_us(config);
 }
@@ -315,8 +328,10 @@ double estimate_skinny(const KernelTraits& kernel, const Config& config, Math ma
   const double product = k_tiles * norm4(products * resident * copies, kSkinnyLatency / config.stages);
   const bool odd = alignment(p.d, p.m, p.n) != 16 && !is_f32(p.d.dtype);
   const double epilogue = config.epilogue_us * (odd ? kOddVectors : 1) + activation_us(p.activation) * large_tiles(config);
-  return waves_of(config, p, modes, device, false).us(product, epilogue) + launch_us(kernel, config, p, modes, device) +
-         kSkinnyStart + kSkinnyRows * (rows - 0.5);
+  const Waves waves = waves_of(config, p, modes, device, false);
+  const double starts = p.batch > 1 ? kSkinnyWave * double(std::max<int64_t>(0, waves.count - 1)) : 0;
+  return waves.us(product, epilogue) + starts + launch_us(kernel, config, p, modes, device) + kSkinnyStart +
+         kSkinnyRows * (rows - 0.5);
 }
 
 // A block of a cluster has one tile, so that no product hides its epilogue.
@@ -358,19 +373,21 @@ double estimate_multicast(const KernelTraits& kernel, const Config& config, Math
          kMulticastStart + (coupled ? kCluster : 0);
 }
 
-double repack_us(const MatrixKey& x, int64_t outer, int64_t k, const DeviceSpec& device) {
-  return 2.0 * outer * k * size_of(x.dtype) / bytes_per_us(device) + kLaunch;
+double repack_us(const MatrixKey& x, int64_t batch, int64_t outer, int64_t k, const DeviceSpec& device) {
+  return 2.0 * double(matrices_of(x, batch) * outer) * double(k) * size_of(x.dtype) / bytes_per_us(device) + kLaunch;
 }
 
 double parts_us(const PlanKey& p, const DeviceSpec& device) {
-  const double bytes = double(p.m + p.n) * p.k * 4 + double(PartsLayout{p.m, p.k}.bytes() + PartsLayout{p.n, p.k}.bytes());
+  const PartsLayout a{p.m, p.k, matrices_of(p.a, p.batch)}, b{p.n, p.k, matrices_of(p.b, p.batch)};
+  const double bytes = double(p.m * a.products + p.n * b.products) * double(p.k) * 4 + double(a.bytes()) + double(b.bytes());
   return bytes / bytes_per_us(device) + kPartsStart + kLaunch;
 }
 
 // The reduction reads the partial sums, mostly from L2. With fewer than 2048 elements of D for each SM it leaves SMs idle.
 double reduce_us(const PlanKey& p, int layers, const DeviceSpec& device) {
-  const double bytes = (layers * 4.0 + size_of(p.d.dtype)) * p.m * p.n + c_bytes(p);
-  const double idle = std::max(0.0, 1 - double(p.m) * p.n / (2048.0 * device.gpu.num_sms));
+  const double elements = double(p.batch) * double(p.m) * double(p.n);
+  const double bytes = (layers * 4.0 + size_of(p.d.dtype)) * elements + c_bytes(p);
+  const double idle = std::max(0.0, 1 - elements / (2048.0 * device.gpu.num_sms));
   const double by_element = is_f32(p.d.dtype) && p.n % 4 != 0 ? std::max(0.0, bytes - kInL2) : 0;
   return (bytes + by_element) / bytes_per_us(device) + kReduce - kIdleReduce * idle;
 }

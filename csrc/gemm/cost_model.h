@@ -25,8 +25,8 @@ double estimate_kstage(const KernelTraits&, const Config&, Math, const PlanKey&,
 // How many clusters of a configuration a GPU runs at once.
 int64_t clusters_at_once(const Config&, const Cluster&, const DeviceSpec&);
 
-// The time to copy an operand, (outer, K), into workspace.
-double repack_us(const MatrixKey& x, int64_t outer, int64_t k, const DeviceSpec&);
+// The time to copy an operand of `batch` products, (outer, K) each, into workspace.
+double repack_us(const MatrixKey& x, int64_t batch, int64_t outer, int64_t k, const DeviceSpec&);
 
 // The time to write the parts of fp32 operands into workspace.
 double parts_us(const PlanKey&, const DeviceSpec&);

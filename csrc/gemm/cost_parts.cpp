@@ -31,7 +31,9 @@ double bytes_per_us(const DeviceSpec& device) { return kCopyOfPeak * device.gpu.
 bool has_full_c(const PlanKey& p) { return present(p.c) && p.c.row && p.c.col; }
 
 double c_bytes(const PlanKey& p) {
-  return !present(p.c) ? 0 : (p.c.row ? double(p.m) : 1.0) * (p.c.col ? double(p.n) : 1.0) * size_of(p.c.dtype);
+  return !present(p.c) ? 0
+                       : (p.c.row ? double(p.m) : 1.0) * (p.c.col ? double(p.n) : 1.0) * double(matrices_of(p.c, p.batch)) *
+                             size_of(p.c.dtype);
 }
 
 double sm_rate(const KernelTraits& kernel, const Config& config, Math math, const DeviceSpec& device) {
@@ -46,8 +48,9 @@ double tile_us(const KernelTraits& kernel, const Config& config, Math math, cons
 }
 
 double dram_us(const PlanKey& p, int d_layers, const DeviceSpec& device) {
-  const double operands = (double(p.m) + double(p.n)) * p.k * size_of(p.a.dtype);
-  return (operands + double(p.m) * p.n * size_of(p.d.dtype) * d_layers + c_bytes(p)) / bytes_per_us(device);
+  const double of_a = double(p.m) * double(matrices_of(p.a, p.batch)), of_b = double(p.n) * double(matrices_of(p.b, p.batch));
+  const double of_d = double(p.batch) * double(p.m) * double(p.n) * size_of(p.d.dtype) * d_layers;
+  return ((of_a + of_b) * double(p.k) * size_of(p.a.dtype) + of_d + c_bytes(p)) / bytes_per_us(device);
 }
 
 double idle_us(int64_t blocks, const DeviceSpec& device) {

@@ -12,7 +12,7 @@ inline constexpr double kOverlap = 1.07;   // of kLaunch, hidden under the previ
 // The bandwidth of a copy, in bytes per microsecond.
 double bytes_per_us(const DeviceSpec& device);
 
-// Whether every element of D has an element of C of its own, and the bytes of C.
+// Whether every element of a product's D has an element of C of its own, and the bytes of C.
 bool has_full_c(const PlanKey& p);
 double c_bytes(const PlanKey& p);
 
@@ -28,7 +28,7 @@ double sm_rate(const KernelTraits& kernel, const Config& config, Math math, cons
 double tile_us(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
                const DeviceSpec& device);
 
-// All bytes at copy bandwidth. `d_layers` counts the layers of D.
+// All bytes at copy bandwidth. `d_layers` counts a product's layers of D.
 double dram_us(const PlanKey& p, int d_layers, const DeviceSpec& device);
 
 // What a small grid hides of the next kernel's launch.

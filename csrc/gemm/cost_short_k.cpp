@@ -17,8 +17,9 @@ constexpr double kGuardedSlices = -0.244;   // power of the groups of warps that
 constexpr double kGuardedTile = 0.63;       // the first K tile and the start
 constexpr double kGuardedEpilogue = 0.469;  // of a tile of 64x64
 constexpr double kGuardedLaunch = 1.49;
-constexpr double kGuardedExposed = 0.066;                // kExposed of this kernel
-constexpr double kOddResult = 2.8;                       // the epilogue of a D whose rows are not aligned to 16 bytes
+constexpr double kGuardedExposed = 0.066;  // kExposed of this kernel
+constexpr double kGuardedStream = 2.7;     // by hand, of a copy's time for a batch's A whose rows are aligned to 4 or 2 bytes
+constexpr double kOddResult = 2.8;         // the epilogue of a D whose rows are not aligned to 16 bytes
 constexpr double kBy8 = 1.22, kBy4 = 1.43, kBy2 = 1.98;  // copies of operands whose rows are aligned to 8, 4 and 2 bytes
 
 // mma_short.
@@ -29,6 +30,7 @@ constexpr double kShortF32 = 1.5;        // by hand, what a C and a D in fp32 ad
 constexpr double kShortLaunch = 1.05;    // of one wave
 constexpr double kShortAlone = 1.12;     // of one wave that leaves no room for the next kernel's
 constexpr double kShortWaves = 1.4;      // by hand, of all waves if there are several: A and B come again and again
+constexpr double kShortBatch = 1.15;     // by hand, the same of a batch, each of whose products has its own A and B
 
 // mma_stationary, by hand to the times of 25 problems on an H100.
 constexpr double kStationaryStart = 0.9;   // of the blocks and their panels
@@ -70,7 +72,8 @@ double estimate_guarded(const KernelTraits& kernel, const Config& config, Math m
                           (by_rows || alignment(p.d, p.m, p.n) == 16 ? 1 : kOddResult);
   const double slower = std::max(1.0, config.tile_k / 64.0) * std::pow(config.warp_slices, kGuardedSlices) * std::sqrt(copies);
   const double arithmetic = waves * (k_tiles * std::max(kGuardedKTile * slower, busy) + kGuardedTile + epilogue);
-  const double memory = dram_us(p, modes.k_slices, device);
+  const double stream = p.batch > 1 && alignment(p.a, p.m, p.k) < 8 ? kGuardedStream : 1;
+  const double memory = dram_us(p, modes.k_slices, device) * stream;
   return std::max(arithmetic, memory) + kGuardedExposed * std::min(arithmetic, memory) + kGuardedLaunch - idle_us(work, device);
 }
 
@@ -85,7 +88,8 @@ double estimate_short(const KernelTraits& kernel, const Config& config, Math mat
   const double of_tile = kShortEpilogue + (is_f32(p.d.dtype) ? kShortF32 * (has_full_c(p) ? 1 : 0.5) : 0);
   const double epilogue = of_tile * config.tile_m * config.tile_n / (64 * 64);
   const double issue = ceil_div(work, device.gpu.num_sms) * (tile_us(kernel, config, math, p, modes, device) + epilogue);
-  const double arithmetic = (waiting + issue) * (waves > 1 ? kShortWaves : 1), memory = dram_us(p, modes.k_slices, device);
+  const double again = waves == 1 ? 1 : p.batch > 1 ? kShortBatch : kShortWaves;
+  const double arithmetic = (waiting + issue) * again, memory = dram_us(p, modes.k_slices, device);
   const double launch = waves > 1 ? kLaunch : kShortLaunch + (crowded ? kShortAlone : 0);
   return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + launch - idle_us(work, device);
 }
@@ -108,7 +112,9 @@ double estimate_stationary(const KernelTraits&, const Config& config, Math, cons
   const double waiting = rounds * (loads * kStationaryLatency + chunks * (kStationaryWait + kStationaryStep * depth));
   const bool along_k = order_of(p.b) == Order::col_major;
   const double panel = kStationaryPanel * depth * chunks * (along_k ? 1 : kStationaryRowMajor);
-  return norm4(busy, waiting, dram_us(p, 1, device)) + panel + kStationaryStart + kLaunch - kOverlap;
+  const double products = double(p.batch);  // one after the other
+  return norm4(busy * products, waiting * products, dram_us(p, 1, device)) + panel * products + kStationaryStart + kLaunch -
+         kOverlap;
 }
 
 // An SM is busy with the instructions of all of its tiles, and a block waits for each of its K tiles.

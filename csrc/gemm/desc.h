@@ -2,6 +2,7 @@
 // planner and the kernels share it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -94,7 +95,8 @@ constexpr bool keeps(Math math, Precision precision) {
   __builtin_unreachable();
 }
 
-// Element (b, i, j) lies at data[b * batch + i * row + j * col]. Strides count elements; a stride of 0 broadcasts.
+// Element (b, i, j) lies at data[b * batch + i * row + j * col]. Strides count elements; a stride of 0 broadcasts. A matrix that is
+// absent has null data and a batch stride of 0.
 struct MatrixView {
   void* data;
   int64_t row, col, batch;
@@ -107,13 +109,14 @@ struct EpilogueArgs {
 };
 
 struct GemmDesc {
-  int64_t batch, m, n, k;  // `batch` products; the kernels so far take one
+  int64_t batch, m, n, k;  // `batch` products, each of the sizes below
   MatrixView a;            // (M, K), f16, bf16 or f32
   MatrixView b;            // (K, N), A's dtype
   MatrixView c;            // (M, N), A's dtype or f32; data is null if beta is 0, so that nothing can read C
   MatrixView d;            // (M, N), A's dtype or f32
   Precision precision;
   bool batch_invariant;  // whether a row of D has the same bits in every batch (feasibility.h)
+  bool d_is_partial;     // whether D is layers of partial products (partial_products)
   EpilogueArgs epilogue;
 };
 
@@ -133,12 +136,34 @@ P exchange_operands(P p) {
   return p;
 }
 
+// The view of a batch's matrix number `product`.
+TC_HOST_DEVICE inline MatrixView matrix_of(MatrixView x, int64_t product) {
+  x.data = static_cast<char*>(x.data) + product * x.batch * size_of(x.dtype);
+  return x;
+}
+
+// The problem with the addresses of product number `product` of its batch. A kernel whose grid has a row of blocks for each product
+// begins with this.
+TC_HOST_DEVICE inline GemmDesc product_of(GemmDesc p, int64_t product) {
+  p.a = matrix_of(p.a, product);
+  p.b = matrix_of(p.b, product);
+  p.c = matrix_of(p.c, product);
+  p.d = matrix_of(p.d, product);
+  return p;
+}
+
+// How many matrices x stands for in a batch: one if all products share it. X is a MatrixView or a MatrixKey.
+template <typename X>
+int64_t matrices_of(const X& x, int64_t batch) {
+  return x.batch == 0 ? std::min<int64_t>(batch, 1) : batch;
+}
+
 // BLAS's rule: beta = 0 does not read C, and alpha = 0 does not read A and B. Without a product (K = 0) alpha has no effect
 // either, even if alpha is infinite or NaN. A beta of -0 would show in the sign of a result of 0.
 inline GemmDesc without_unread(GemmDesc p) {
   if (p.epilogue.alpha == 0.f) p.k = 0;
   if (p.k == 0) p.epilogue.alpha = 0.f;
-  if (p.epilogue.beta == 0.f) p.c.data = nullptr, p.epilogue.beta = 0.f;
+  if (p.epilogue.beta == 0.f) p.c.data = nullptr, p.c.batch = 0, p.epilogue.beta = 0.f;
   return p;
 }
 
@@ -150,9 +175,29 @@ inline MatrixView canonical(MatrixView x, int64_t rows, int64_t cols) {
   return x;
 }
 
+// Turns a batch whose products share B into one product, if the rows of each product follow those of the product before.
+inline GemmDesc fold_rows(GemmDesc p) {
+  const auto rows_follow = [&](const MatrixView& x) { return p.m == 1 || x.batch == p.m * x.row; };
+  if (p.batch == 1 || p.b.batch != 0 || !rows_follow(p.a) || !rows_follow(p.d) || !(rows_follow(p.c) || !p.c.data)) return p;
+  if (p.m == 1)
+    for (MatrixView* x : {&p.a, &p.c, &p.d}) x->row = x->batch;
+  p.m *= std::exchange(p.batch, 1);
+  return p;
+}
+
+// The same, or for products that share A and whose columns follow each other. Columns of a batch-invariant product stay apart,
+// because its bits may follow from N.
+inline GemmDesc fold_batch(const GemmDesc& p) {
+  if (p.batch == 1) return p;
+  const GemmDesc rows = fold_rows(p);
+  return p.batch_invariant ? rows : exchange_operands(fold_rows(exchange_operands(rows)));
+}
+
 // Gives a problem one description, whatever strides the caller's tensors have along extents of 1.
 inline GemmDesc canonical(GemmDesc p) {
-  p = without_unread(p);
+  p = fold_batch(without_unread(p));
+  if (p.batch == 1)
+    for (MatrixView* x : {&p.a, &p.b, &p.c, &p.d}) x->batch = 0;
   p.a = canonical(p.a, p.m, p.k);
   p.b = canonical(p.b, p.k, p.n);
   p.c = canonical(p.c, p.m, p.n);
@@ -160,11 +205,12 @@ inline GemmDesc canonical(GemmDesc p) {
   return p;
 }
 
-// The product that writes one fp32 layer, (M, N) with rows `pitch` elements apart, per K slice. The reduction applies alpha, beta,
+// The product that writes fp32 layers, (K slices, batch, M, N) with rows `pitch` elements apart. The reduction applies alpha, beta,
 // C and the activation.
 inline GemmDesc partial_products(GemmDesc p, void* layers, int64_t pitch) {
-  p.c.data = nullptr;
+  p.c.data = nullptr, p.c.batch = 0;
   p.d = {layers, pitch, 1, p.m * pitch, DType::f32};
+  p.d_is_partial = true;
   p.epilogue = {1.f, 0.f, {}};
   return p;
 }

@@ -58,7 +58,7 @@ const char* unsupported_reason(const KernelTraits& kernel, const Config& config,
       return "batch-invariant products of this K have another math";
   }
   if (!has_code(kernel, config, device.gpu.sm)) return "this build has no machine code for it";
-  if (key.batch != 1) return "it multiplies one pair of matrices";
+  if (key.batch > kMostProducts) return "its grid does not hold so many products";
   if (kernel.access == OperandAccess::contiguous && (order_of(key.a) == Order::strided || order_of(key.b) == Order::strided))
     return "an operand has no direction of stride 1";
   if (config.smem_bytes > device.smem_per_block) return "its tiles do not fit the GPU's shared memory";

@@ -87,12 +87,12 @@ constexpr bool operator==(const Modes& x, const Modes& y) {
   return x.k_slices == y.k_slices && x.cluster == y.cluster && x.columns == y.columns;
 }
 
-// The blocks of a grid that has one for each output tile and K slice. P is a GemmDesc or a PlanKey.
+// The blocks of a grid that has one for each output tile and K slice of all products. P is a GemmDesc or a PlanKey.
 template <typename P>
 int64_t blocks_of(const P& p, const Config& config, const Modes& modes) {
   const Cluster& cluster = modes.cluster;
   const int64_t clusters = ceil_div(p.m, config.tile_m * cluster.m) * ceil_div(p.n, modes.columns * cluster.n);
-  return clusters * modes.layers() * cluster.blocks();
+  return p.batch * clusters * modes.layers() * cluster.blocks();
 }
 
 // Whether a grid must launch without programmatic dependent launch (PDL), so that its blocks lie in order on the GPU. Without PDL a
@@ -117,8 +117,11 @@ bool prefetches_k_tiles(const P& p, const Config& config, const Modes& modes, in
   return 2 * blocks_of(p, config, modes) <= num_sms && !needs_order(p, config, modes);
 }
 
-// The arguments of a launch. With several layers D holds fp32 partial products, (layers, M, N), and the reduction applies
-// alpha, beta and C.
+// The most products of a launch: as many rows as a grid may have.
+inline constexpr int64_t kMostProducts = 65535;
+
+// The arguments of a launch. With several layers D holds fp32 partial products (partial_products), and the reduction applies alpha,
+// beta and C.
 struct Launch {
   const GemmDesc& desc;  // canonical
   const Config& config;

@@ -27,8 +27,8 @@ struct PlanKey {
   MatrixKey a, b, c, d;
   Precision precision;
   Activation::Kind activation;
-  bool batch_invariant;
-  uint8_t unused[5];
+  bool batch_invariant, d_is_partial;
+  uint8_t unused[4];
 };
 
 // The comparison covers every member, including future ones. Padding would make it fail at random, so padding does not compile.
@@ -53,13 +53,15 @@ inline PlanKey key_of(const GemmDesc& desc) {
           desc.precision,
           desc.epilogue.activation.kind,
           desc.batch_invariant,
+          desc.d_is_partial,
           {}};
 }
 
 // The key of partial_products(desc).
 inline PlanKey partial_products(PlanKey key, int64_t pitch) {
-  key.c.alignment = 0;
+  key.c.alignment = 0, key.c.batch = 0;
   key.d = {pitch, 1, key.m * pitch, DType::f32, 16, {}};
+  key.d_is_partial = true;
   key.activation = Activation::Kind::none;
   return key;
 }

@@ -23,7 +23,7 @@ void each_width(const KernelTraits& kernel, const Config& config, const PlanKey&
   if (kernel.narrower.count == 0 || modes.k_slices > 1) return;  // K slices fill waves too
   if (order_of(key.b) != Order::col_major) return;               // other tiles of B consist of 64 columns
   const Cluster& cluster = modes.cluster;
-  const int64_t rows = std::max<int64_t>(1, ceil_div(key.m, config.tile_m * cluster.m));
+  const int64_t rows = std::max<int64_t>(1, key.batch * ceil_div(key.m, config.tile_m * cluster.m));
   const int step = kernel.narrower[0], least = config.tile_n - kernel.narrower[kernel.narrower.count - 1];
   int last = config.tile_n;
   for (int waves = 1; waves <= kMostWaves; ++waves) {
@@ -40,7 +40,8 @@ void each_width(const KernelTraits& kernel, const Config& config, const PlanKey&
 void choose_modes(Candidate& x, const PlanKey& key, int slices, const DeviceSpec& device, const Scope& scope) {
   const KernelTraits& kernel = *x.kernel;
   const Config& config = *x.config;
-  const int64_t tiles_m = ceil_div(key.m, config.tile_m), tiles_n = ceil_div(key.n, config.tile_n), tiles = tiles_m * tiles_n;
+  const int64_t tiles_m = ceil_div(key.m, config.tile_m), tiles_n = ceil_div(key.n, config.tile_n);
+  const int64_t tiles = key.batch * tiles_m * tiles_n;
   double best = 0;
   bool any = false;
   x.modes.columns = config.tile_n;
@@ -62,7 +63,7 @@ void choose_modes(Candidate& x, const PlanKey& key, int slices, const DeviceSpec
     if (!(scope.cluster ? *scope.cluster == cluster : filled)) continue;
     if (cluster.k > 1) {  // blocks that share K have one tile each, so that a second wave would wait for everything again
       const bool one_wave =
-          ceil_div(tiles_m, cluster.m) * ceil_div(tiles_n, cluster.n) <= clusters_at_once(config, cluster, device);
+          key.batch * ceil_div(tiles_m, cluster.m) * ceil_div(tiles_n, cluster.n) <= clusters_at_once(config, cluster, device);
       if (one_wave || slices || scope.cluster || &cluster == kernel.clusters.begin()) try_modes(cluster.k, cluster);
       continue;
     }
@@ -100,8 +101,8 @@ Candidate evaluate(const KernelTraits& kernel, const Config& config, Math math, 
     x.microseconds += key.k > 0 ? float(parts_us(key, device)) : 0;
     return x;
   }
-  if (x.repack_a) x.microseconds += float(repack_us(key.a, key.m, key.k, device));
-  if (x.repack_b) x.microseconds += float(repack_us(key.b, key.n, key.k, device));
+  if (x.repack_a) x.microseconds += float(repack_us(key.a, key.batch, key.m, key.k, device));
+  if (x.repack_b) x.microseconds += float(repack_us(key.b, key.batch, key.n, key.k, device));
   return x;
 }
 
@@ -145,11 +146,12 @@ Workspace workspace_of(const PlanKey& key, const Candidate& x) {
   const auto aligned = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
   Workspace w{};
   const auto copy = [&](const MatrixKey& operand, int64_t outer, bool along_k) {
-    return aligned(x.writes_parts() ? PartsLayout{outer, p.k}.bytes() : repacked_bytes(operand, outer, p.k, along_k));
+    return aligned(x.writes_parts() ? PartsLayout{outer, p.k, matrices_of(operand, p.batch)}.bytes()
+                                    : repacked_bytes(operand, p.batch, outer, p.k, along_k));
   };
   w.b = x.repack_a ? copy(p.a, p.m, x.a_along_k()) : 0;
   w.partials = w.b + (x.repack_b ? copy(transpose(p.b), p.n, x.b_along_k()) : 0);
-  w.size = w.partials + x.layers() * p.m * x.partials_pitch(p.n) * 4;
+  w.size = w.partials + x.layers() * p.batch * p.m * x.partials_pitch(p.n) * 4;
   return w;
 }
 

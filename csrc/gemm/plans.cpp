@@ -67,7 +67,8 @@ const Candidate& cached_plan(const PlanKey& key, const DeviceSpec& device) {
   constexpr int kBits = 6;
   thread_local Entry cache[1 << kBits];
   constexpr uint64_t kSpread = 0x9e3779b97f4a7c15;  // 2^64 over the golden ratio: it spreads sizes that are multiples of 64
-  const uint64_t hash = ((uint64_t(key.m) * kSpread + uint64_t(key.n)) * kSpread + uint64_t(key.k)) * kSpread;
+  uint64_t hash = 0;
+  for (const int64_t size : {key.batch, key.m, key.n, key.k}) hash = (hash + uint64_t(size)) * kSpread;
   Entry& entry = cache[hash >> (64 - kBits)];
   const uint32_t now = generation.load(std::memory_order_relaxed);
   if (entry.generation != now || entry.device != device.ordinal || !(entry.key == key)) {

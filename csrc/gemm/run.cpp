@@ -9,14 +9,15 @@ Status run(const GemmDesc& desc, const Candidate& candidate, const DeviceSpec& d
   const auto repack = [&](MatrixView& x, int64_t outer, bool along_k, void* memory) {  // x is (outer, K)
     MatrixView target = repacked(x, outer, p.k, along_k);
     target.data = memory;
-    const Status status = launch_repack(x, target, outer, p.k, device, stream);
+    const Status status = launch_repack(x, target, p.batch, outer, p.k, device, stream);
     x = target;
     return status;
   };
   Launch::Parts parts = {};
   if (candidate.writes_parts()) {
     if (candidate.repack_a) {
-      parts = {OperandParts::at(base + offsets.a, {p.m, p.k}), OperandParts::at(base + offsets.b, {p.n, p.k})};
+      parts = {OperandParts::at(base + offsets.a, {p.m, p.k, matrices_of(p.a, p.batch)}),
+               OperandParts::at(base + offsets.b, {p.n, p.k, matrices_of(p.b, p.batch)})};
       const Status status = launch_parts(p, parts.a, parts.b, device, stream);
       if (!status.ok()) return status;
     }

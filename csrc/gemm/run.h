@@ -10,14 +10,14 @@ Status run(const GemmDesc& desc, const Candidate& candidate, const DeviceSpec& d
 
 // kernels/00_workspace.cu defines launch_repack and launch_reduce.
 
-// Copies x, (outer, K), to `target`, which has the strides of repacked(x, outer, k).
-Status launch_repack(const MatrixView& x, const MatrixView& target, int64_t outer, int64_t k, const DeviceSpec& device,
-                     void* stream);
+// Copies the x of `batch` products, (outer, K) each, to `target`, which has the strides of repacked(x, outer, k).
+Status launch_repack(const MatrixView& x, const MatrixView& target, int64_t batch, int64_t outer, int64_t k,
+                     const DeviceSpec& device, void* stream);
 
 // kernels/00_parts.cu: writes the parts of A and B.
 Status launch_parts(const GemmDesc& desc, const OperandParts& a, const OperandParts& b, const DeviceSpec& device, void* stream);
 
-// Finishes D from fp32 partial products, (layers, M, N) with rows `pitch` elements apart.
+// Finishes D from fp32 partial products, (layers, batch, M, N) with rows `pitch` elements apart.
 Status launch_reduce(const GemmDesc& desc, const float* partials, int64_t pitch, int layers, const DeviceSpec& device,
                      void* stream);
 

@@ -2,8 +2,8 @@
 //
 // A strip whose elements lose bits of their third parts is marked (gemm/parts.h).
 //
-// One launch writes the parts of A and of B. A thread holds eight consecutive k of a row, so that it writes a 16-byte vector of each
-// part. Reads follow the operand's smaller stride.
+// One launch writes the parts of A and of B, with a row of blocks for each product of a batch. A thread holds eight
+// consecutive k of a row, so that it writes a 16-byte vector of each part. Reads follow the operand's smaller stride.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -cubin -o parts.cubin csrc/kernels/00_parts.cu
 // Run:   python -m bench.sweep --kernel wgmma_bf16x6
@@ -19,10 +19,10 @@ constexpr int THREADS = 256, BLK = PartsLayout::kBlock;
 
 struct Source {
   const float* data;
-  int64_t outer_stride, k_stride, outer, k;
+  int64_t outer_stride, k_stride, batch, outer, k;
   bool along_k, vectors;  // vectors: whether 16-byte vectors along K are aligned
   __nv_bfloat16* parts;
-  int64_t padded;
+  int64_t padded, parts_batch, marks_batch;  // from a product's parts and marks to the next one's
   float* marks;
   int strips, tiles;  // tiles of K in a strip
 };
@@ -32,13 +32,14 @@ struct Sources {
 };
 
 // Writes the parts of eight consecutive elements of a row.
-__device__ __forceinline__ void write_parts(const Source& x, const float (&v)[8], int64_t o, int64_t k, Magnitudes& seen) {
+__device__ __forceinline__ void write_parts(__nv_bfloat16* parts, int64_t padded, const float (&v)[8], int64_t o, int64_t k,
+                                            Magnitudes& seen) {
   PairParts pairs[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) pairs[i] = seen.note_pair(v[i * 2], v[i * 2 + 1]);
 #pragma unroll
   for (int part = 0; part < PartsLayout::kParts; ++part)
-    *reinterpret_cast<uint4*>(x.parts + (o * PartsLayout::kParts + part) * x.padded + k) =
+    *reinterpret_cast<uint4*>(parts + (o * PartsLayout::kParts + part) * padded + k) =
         make_uint4(pairs[0].x[part], pairs[1].x[part], pairs[2].x[part], pairs[3].x[part]);
 }
 
@@ -46,7 +47,10 @@ __global__ __launch_bounds__(THREADS,
                              4) void write_parts_of_both(const __grid_constant__ Sources sources, const int blocks_of_a) {
   wait_on_dependencies();
   const bool second = int(blockIdx.x) >= blocks_of_a;
+  if (blockIdx.y > 0 && sources.of[second].batch == 0) return;  // all products share the operand
   const Source& x = sources.of[second];
+  const float* const data = x.data + blockIdx.y * x.batch;
+  __nv_bfloat16* const parts = x.parts + blockIdx.y * x.parts_batch;
   const int block = blockIdx.x - (second ? blocks_of_a : 0), strip = block % x.strips;
   const int64_t o0 = int64_t(block / x.strips) * BLK;
   __shared__ float tile[BLK][BLK + 1];  // (K, outer), if reads follow the columns
@@ -57,7 +61,7 @@ __global__ __launch_bounds__(THREADS,
     if (!x.along_k) {
       // Reads follow the columns. Neighbouring lanes then take another k of the same row from shared memory.
       const int64_t o = o0 + threadIdx.x % BLK;
-      const float* const from = x.data + o * x.outer_stride + k0 * x.k_stride;
+      const float* const from = data + o * x.outer_stride + k0 * x.k_stride;
       float v[BLK * BLK / THREADS];
 #pragma unroll
       for (int i = 0; i < BLK * BLK / THREADS; ++i) {
@@ -79,7 +83,7 @@ __global__ __launch_bounds__(THREADS,
 #pragma unroll
         for (int e = 0; e < 8; ++e) v[e] = tile[column + e][row];
       } else {
-        const float* const from = x.data + o * x.outer_stride + k * x.k_stride;
+        const float* const from = data + o * x.outer_stride + k * x.k_stride;
         if (x.vectors && k + 8 <= x.k) {
           *reinterpret_cast<float4*>(v) = *reinterpret_cast<const float4*>(from);
           *reinterpret_cast<float4*>(v + 4) = *reinterpret_cast<const float4*>(from + 4);
@@ -88,7 +92,7 @@ __global__ __launch_bounds__(THREADS,
           for (int e = 0; e < 8; ++e) v[e] = k + e < x.k ? from[e * x.k_stride] : 0.f;
         }
       }
-      write_parts(x, v, o, k, seen);
+      write_parts(parts, x.padded, v, o, k, seen);
     }
   }
   __shared__ float of_warp[THREADS / 32];
@@ -99,7 +103,7 @@ __global__ __launch_bounds__(THREADS,
   float largest = 0.f;
 #pragma unroll
   for (float x : of_warp) largest = fmaxf(largest, x);
-  x.marks[o0 / BLK * PartsLayout::kMostStrips + strip] = lossy ? -largest : largest;
+  x.marks[blockIdx.y * x.marks_batch + o0 / BLK * PartsLayout::kMostStrips + strip] = lossy ? -largest : largest;
 }
 
 Source source_of(const MatrixView& x, const OperandParts& to, const PartsLayout& layout) {
@@ -107,12 +111,15 @@ Source source_of(const MatrixView& x, const OperandParts& to, const PartsLayout&
   return {static_cast<const float*>(x.data),
           x.row,
           x.col,
+          x.batch,
           layout.outer,
           layout.k,
           along_k,
           x.col == 1 && alignment(x, layout.outer, layout.k) == 16,
           static_cast<__nv_bfloat16*>(to.parts.data),
           layout.padded(),
+          to.parts.batch,
+          to.marks_batch,
           to.marks,
           int(layout.strips()),
           int(layout.strip_tiles())};
@@ -123,7 +130,8 @@ Source source_of(const MatrixView& x, const OperandParts& to, const PartsLayout&
 Status launch_parts(const GemmDesc& p, const OperandParts& a, const OperandParts& b, const DeviceSpec& device, void* stream) {
   const Source of_a = source_of(p.a, a, {p.m, p.k}), of_b = source_of(transpose(p.b), b, {p.n, p.k});
   const int64_t blocks_of_a = ceil_div(p.m, BLK) * of_a.strips, blocks = blocks_of_a + ceil_div(p.n, BLK) * of_b.strips;
-  return launch_grid<write_parts_of_both, true>({blocks, THREADS}, device, stream, Sources{{of_a, of_b}}, int(blocks_of_a));
+  return launch_grid<write_parts_of_both, true>(
+      {blocks, THREADS, 0, 1, true, p.batch}, device, stream, Sources{{of_a, of_b}}, int(blocks_of_a));
 }
 
 }  // namespace tc

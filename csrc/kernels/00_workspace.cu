@@ -5,7 +5,8 @@
 // workspace, and repacked() in gemm/access.h defines its layout. realign copies rows to 16-byte boundaries. make_k_contiguous
 // also transposes.
 //
-// The third kernel, reduce, adds the fp32 partial products of split-K in a fixed order and finishes D.
+// The third kernel, reduce, adds the fp32 partial products of split-K in a fixed order and finishes D. Each has a row of blocks for
+// each product of a batch.
 //
 // All three may start while the kernel before them still runs (programmatic dependent launch, ptx/pdl.cuh). None of them lets
 // the product after it start early. The product's blocks would take SMs one by one as those become free. Blocks that read the
@@ -31,12 +32,14 @@ constexpr int BATCH = 4;  // 16-byte vectors in flight per thread; with 3 blocks
 
 // Copies contiguous rows to 16-byte boundaries. The columns of a column-major matrix count as rows here. The source's rows have
 // `bytes` bytes, begin `stride` bytes apart, and are aligned to their elements. The target's rows begin `pitch` 16-byte vectors
-// apart, and zeros fill the rest of each row's last vector. Index counts vectors. It has 32 bits where those suffice, because
+// apart, and zeros fill the rest of each row's last vector. The matrices of a batch begin `source_batch` bytes and `target_batch`
+// vectors apart. Index counts vectors. It has 32 bits where those suffice, because
 // divisions are a large part of a thread's work.
 template <typename Index>
-__global__ __launch_bounds__(THREADS, 3) void realign(const void* source, int64_t stride, int64_t bytes, uint4* target,
-                                                      int64_t pitch, Index rows) {
+__global__ __launch_bounds__(THREADS, 3) void realign(const char* source, int64_t source_batch, int64_t stride, int64_t bytes,
+                                                      uint4* target, int64_t target_batch, int64_t pitch, Index rows) {
   wait_on_dependencies();
+  source += blockIdx.y * source_batch, target += blockIdx.y * target_batch;
   const Index per_row = Index((bytes + 15) / 16), vectors = rows * per_row;
   const Index step_rows = THREADS / per_row, step = THREADS % per_row;  // from a thread's vector to its next one
   const uintptr_t begin = reinterpret_cast<uintptr_t>(source), end = begin + (rows - 1) * stride + bytes;
@@ -73,14 +76,15 @@ constexpr int BLK = 64;  // a tile of make_k_contiguous has BLK elements of oute
 // are then read in such vectors.
 template <typename E>
 __global__ __launch_bounds__(THREADS, 4) void make_k_contiguous(
-    const E* source, int64_t outer_stride, int64_t k_stride, E* target, int64_t leading, int64_t outer, int64_t k, bool along_k,
-    bool outer_vectors) {
+    const E* source, int64_t source_batch, int64_t outer_stride, int64_t k_stride, E* target, int64_t target_batch,
+    int64_t leading, int64_t outer, int64_t k, bool along_k, bool outer_vectors) {
   constexpr int W = 16 / int(sizeof(E));  // elements of a vector
   constexpr int kElemsPerThread = BLK * BLK / THREADS;
   __shared__ __align__(16) E tile[BLK * BLK];  // (BLK, BLK): (outer, K)
   // A vector's place in its row is permuted: 8 lanes whose rows are 1 or 4 apart then store to 8 different bank groups.
   const auto at = [&](int o, int kk) { return &tile[o * BLK + (kk / W ^ ((o ^ o >> 2) & 7)) * W + kk % W]; };
   wait_on_dependencies();
+  source += blockIdx.y * source_batch, target += blockIdx.y * target_batch;
   const int64_t tiles_k = (leading + BLK - 1) / BLK, tiles = (outer + BLK - 1) / BLK * tiles_k;
   for (int64_t t = blockIdx.x; t < tiles; t += gridDim.x) {
     const int64_t o0 = t / tiles_k * BLK, k0 = t % tiles_k * BLK;
@@ -132,14 +136,16 @@ __global__ __launch_bounds__(THREADS, 4) void make_k_contiguous(
   }
 }
 
-// D = activation(alpha * (sum of the K slices' partial products) + beta * C). `partials` is (k_slices, M, N) with
+// D = activation(alpha * (sum of the K slices' partial products) + beta * C). `partials` is (k_slices, batch, M, N) with
 // rows `pitch` elements apart. A thread finishes W elements of a row at a time; W divides N and `pitch`.
 template <typename T, int W>
-__global__ __launch_bounds__(THREADS) void reduce(const GemmDesc p, const VectorAccess access, const float* partials,
+__global__ __launch_bounds__(THREADS) void reduce(const GemmDesc batch, const VectorAccess access, const float* partials,
                                                   const int64_t pitch, const int k_slices) {
   constexpr int LOADS = 8;  // in flight, whatever k_slices is: D is small and K has many slices, so the loads must overlap
   wait_on_dependencies();
-  const int64_t vectors_n = p.n / W, vectors = p.m * vectors_n;
+  const GemmDesc p = product_of(batch, blockIdx.y);
+  const int64_t vectors_n = p.n / W, vectors = p.m * vectors_n, layer = p.batch * p.m;
+  partials += blockIdx.y * p.m * pitch;
   for (int64_t v = blockIdx.x * int64_t(THREADS) + threadIdx.x; v < vectors; v += int64_t(gridDim.x) * THREADS) {
     const int64_t i = v / vectors_n, j = v % vectors_n * W;
     float sum[W] = {};
@@ -147,7 +153,7 @@ __global__ __launch_bounds__(THREADS) void reduce(const GemmDesc p, const Vector
       Vec<float, W> partial[LOADS];
 #pragma unroll
       for (int s = 0; s < LOADS && first + s < k_slices; ++s)
-        partial[s] = *reinterpret_cast<const Vec<float, W>*>(partials + ((first + s) * p.m + i) * pitch + j);
+        partial[s] = *reinterpret_cast<const Vec<float, W>*>(partials + ((first + s) * layer + i) * pitch + j);
 #pragma unroll
       for (int s = 0; s < LOADS && first + s < k_slices; ++s)
 #pragma unroll
@@ -157,8 +163,8 @@ __global__ __launch_bounds__(THREADS) void reduce(const GemmDesc p, const Vector
   }
 }
 
-Status launch_realign(const MatrixView& x, const MatrixView& target, int64_t outer, int64_t k, const DeviceSpec& device,
-                      void* stream) {
+Status launch_realign(const MatrixView& x, const MatrixView& target, int64_t products, int64_t outer, int64_t k,
+                      const DeviceSpec& device, void* stream) {
   const bool k_contiguous = order_of(x) == Order::row_major;
   const int64_t rows = k_contiguous ? outer : k, length = k_contiguous ? k : outer;
   const int64_t leading = k_contiguous ? x.row : x.col, pitch = k_contiguous ? target.row : target.col;
@@ -168,21 +174,21 @@ Status launch_realign(const MatrixView& x, const MatrixView& target, int64_t out
   const auto realign_by = [&](auto index) {
     using Index = decltype(index);
     return launch_grid<realign<Index>, true>(
-        {blocks, THREADS}, device, stream, static_cast<const void*>(x.data), leading * size, bytes,
-        static_cast<uint4*>(target.data), pitch * size / 16, Index(rows));
+        {blocks, THREADS, 0, 1, true, products}, device, stream, static_cast<const char*>(x.data), x.batch * size,
+        leading * size, bytes, static_cast<uint4*>(target.data), target.batch * size / 16, pitch * size / 16, Index(rows));
   };
   return vectors + per_block * blocks < INT_MAX ? realign_by(int()) : realign_by(int64_t());
 }
 
 template <typename E>
-Status launch_make_k_contiguous(const MatrixView& x, const MatrixView& target, int64_t outer, int64_t k,
+Status launch_make_k_contiguous(const MatrixView& x, const MatrixView& target, int64_t products, int64_t outer, int64_t k,
                                 const DeviceSpec& device, void* stream) {
   const int64_t blocks = (outer + BLK - 1) / BLK * ((target.row + BLK - 1) / BLK);
   const bool along_k = outer == 1 || x.col < x.row;
   const bool outer_vectors = order_of(x) == Order::col_major && alignment(x, outer, k) == 16;
   return launch_grid<make_k_contiguous<E>, true>(
-      {std::min(blocks, int64_t(INT_MAX)), THREADS}, device, stream, static_cast<const E*>(x.data), x.row, x.col,
-      static_cast<E*>(target.data), target.row, outer, k, along_k, outer_vectors);
+      {std::min(blocks, int64_t(INT_MAX)), THREADS, 0, 1, true, products}, device, stream, static_cast<const E*>(x.data),
+      x.batch, x.row, x.col, static_cast<E*>(target.data), target.batch, target.row, outer, k, along_k, outer_vectors);
 }
 
 template <typename T>
@@ -191,7 +197,8 @@ Status launch_reduce_of(const GemmDesc& p, const float* partials, int64_t pitch,
   const auto reduce_by = [&](auto width) {
     constexpr int W = decltype(width)::value;
     const int64_t blocks = (p.m * p.n / W + THREADS - 1) / THREADS;
-    return launch_grid<reduce<T, W>, true>({std::min(blocks, int64_t(device.gpu.num_sms) * 8), THREADS}, device, stream, p,
+    const int64_t most = int64_t(device.gpu.num_sms) * 8;
+    return launch_grid<reduce<T, W>, true>({std::min(blocks, most), THREADS, 0, 1, true, p.batch}, device, stream, p,
                                            vector_access_of(p), partials, pitch, k_slices);
   };
   return p.n % 4 == 0 ? reduce_by(std::integral_constant<int, 4>()) : reduce_by(std::integral_constant<int, 1>());
@@ -199,11 +206,12 @@ Status launch_reduce_of(const GemmDesc& p, const float* partials, int64_t pitch,
 
 }  // namespace
 
-Status launch_repack(const MatrixView& x, const MatrixView& target, int64_t outer, int64_t k, const DeviceSpec& device,
-                     void* stream) {
-  if (order_of(x) == order_of(target)) return launch_realign(x, target, outer, k, device, stream);
-  return is_f32(x.dtype) ? launch_make_k_contiguous<uint32_t>(x, target, outer, k, device, stream)
-                         : launch_make_k_contiguous<uint16_t>(x, target, outer, k, device, stream);
+Status launch_repack(const MatrixView& x, const MatrixView& target, int64_t batch, int64_t outer, int64_t k,
+                     const DeviceSpec& device, void* stream) {
+  const int64_t products = matrices_of(x, batch);
+  if (order_of(x) == order_of(target)) return launch_realign(x, target, products, outer, k, device, stream);
+  return is_f32(x.dtype) ? launch_make_k_contiguous<uint32_t>(x, target, products, outer, k, device, stream)
+                         : launch_make_k_contiguous<uint16_t>(x, target, products, outer, k, device, stream);
 }
 
 Status launch_reduce(const GemmDesc& p, const float* partials, int64_t pitch, int k_slices, const DeviceSpec& device,

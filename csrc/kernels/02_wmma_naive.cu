@@ -29,7 +29,8 @@ constexpr int BLK_M = 64, BLK_N = 32, THREADS = 256, WARPS_N = BLK_N / kFrag;
 // Whether WMMA may read whole fragments of x in place. load_matrix_sync takes the leading dimension as a 32-bit number.
 bool readable_in_place(const MatrixView& x) {
   const int64_t leading = order_of(x) == Order::row_major ? x.row : x.col;
-  return reinterpret_cast<uintptr_t>(x.data) % 32 == 0 && leading % 8 == 0 && leading >= kFrag && leading < 1 << 26;
+  return reinterpret_cast<uintptr_t>(x.data) % 32 == 0 && x.batch % 16 == 0 && leading % 8 == 0 && leading >= kFrag &&
+         leading < 1 << 26;
 }
 
 // Loads the fragment of X at (outer0, k0). A fragment that WMMA cannot read in place goes through smem.
@@ -48,7 +49,7 @@ __device__ __forceinline__ void load_or_stage(Fragment& fragment, Operand<MATH>*
 
 template <Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(THREADS, kWmmaNaive[0].blocks_per_sm) void wmma_naive(
-    const GemmDesc p, const VectorAccess access, const bool a_in_place, const bool b_in_place) {
+    const GemmDesc batch, const VectorAccess access, const bool a_in_place, const bool b_in_place) {
   using T = Operand<MATH>;
   using ATile = PaddedTile<T, kFrag, kFrag, A_K_CONTIGUOUS, 0, 32>;
   using BTile = PaddedTile<T, kFrag, kFrag, B_K_CONTIGUOUS, 0, 32>;
@@ -56,6 +57,7 @@ __global__ __launch_bounds__(THREADS, kWmmaNaive[0].blocks_per_sm) void wmma_nai
   static_assert(THREADS / 32 * Warp::STAGING * int(sizeof(float)) == kWmmaNaive[0].smem_bytes);
   static_assert((ATile::SIZE + BTile::SIZE) * sizeof(T) <= Warp::STAGING * sizeof(float));
 
+  const GemmDesc p = product_of(batch, blockIdx.y);
   // ---- prologue ----
   extern __shared__ __align__(128) char smem[];
   const int warp = threadIdx.x / 32, warp_m = warp / WARPS_N * kFrag, warp_n = warp % WARPS_N * kFrag;

@@ -50,10 +50,11 @@ __global__ __launch_bounds__(THREADS,
 
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const int64_t m0 = tile / tiles_n * BLK_M, n0 = tile % tiles_n * BLK_N;
-    // a and b are made for each tile: ptxas spilled them when they lived through the epilogue.
-    const GmemOperand a = ATile::a_of(p, access.a);  // (M, K)
-    const GmemOperand b = BTile::b_of(p, access.b);  // (N, K)
-    Warp product;                                    // (WARP_M, WARP_N)
+    // a and b are made for each tile, and the addresses anew for the epilogue: ptxas spilled what lived through the other.
+    const GemmDesc operands = product_of(p, opaque_product());
+    const GmemOperand a = ATile::a_of(operands, access.a);  // (M, K)
+    const GmemOperand b = BTile::b_of(operands, access.b);  // (N, K)
+    Warp product;                                           // (WARP_M, WARP_N)
     product.clear();
 
     // ---- main loop ----
@@ -66,7 +67,7 @@ __global__ __launch_bounds__(THREADS,
     }
 
     // ---- epilogue ----
-    finish_wmma<1>(p, access, product, staging, m0 + warp_m, n0 + warp_n);
+    finish_wmma<1>(product_of(p, opaque_product()), access, product, staging, m0 + warp_m, n0 + warp_n);
     __syncthreads();  // the next tile's operands take the memory where other warps still stage this tile
   }
 }

@@ -30,7 +30,7 @@ constexpr int WARP_M = FRAGS_M * kFrag, WARP_N = FRAGS_N * kFrag;
 
 template <Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(THREADS, kWmmaDoubleBuffer[0].blocks_per_sm) void wmma_double_buffer(
-    const GemmDesc p, const VectorAccess access, const Raster raster) {
+    const GemmDesc batch, const VectorAccess access, const Raster raster) {
   using T = Operand<MATH>;
   constexpr int PAD = kPadBytes / int(sizeof(T));
   using ATile = PaddedTile<T, BLK_M, BLK_K, A_K_CONTIGUOUS, PAD, THREADS>;
@@ -40,6 +40,7 @@ __global__ __launch_bounds__(THREADS, kWmmaDoubleBuffer[0].blocks_per_sm) void w
   static_assert(2 * BUFFER * int(sizeof(T)) <= kWmmaDoubleBuffer[0].smem_bytes);
   static_assert(THREADS / 32 * Warp::STAGING * int(sizeof(float)) <= kWmmaDoubleBuffer[0].smem_bytes);
 
+  const GemmDesc p = product_of(batch, blockIdx.y);
   // ---- prologue ----
   extern __shared__ __align__(128) char smem[];
   T* const smem_a = reinterpret_cast<T*>(smem);  // (BLK_M, BLK_K + pad) or (BLK_K, BLK_M + pad) of each (2, BUFFER)

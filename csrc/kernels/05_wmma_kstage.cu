@@ -32,7 +32,8 @@ constexpr int WARPS_N = 4, FRAGS_M = 4, FRAGS_N = 4;
 constexpr int WARP_M = FRAGS_M * kFrag, WARP_N = FRAGS_N * kFrag;
 
 template <int I, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
-__global__ __launch_bounds__(THREADS, 1) void wmma_kstage(const GemmDesc p, const VectorAccess access, const Raster raster) {
+__global__ __launch_bounds__(THREADS,
+                             1) void wmma_kstage(const GemmDesc batch, const VectorAccess access, const Raster raster) {
   using T = Operand<MATH>;
   constexpr Config CONFIG = kWmmaKstage[I];
   constexpr int K_STAGE = CONFIG.stages, BLK_K = CONFIG.tile_k * 2 / int(sizeof(T)), PAD = kPadBytes / int(sizeof(T));
@@ -44,6 +45,7 @@ __global__ __launch_bounds__(THREADS, 1) void wmma_kstage(const GemmDesc p, cons
   static_assert(K_STAGE * STAGE * int(sizeof(T)) <= CONFIG.smem_bytes);
   static_assert(THREADS / 32 * Warp::STAGING * int(sizeof(float)) <= CONFIG.smem_bytes);
 
+  const GemmDesc p = product_of(batch, blockIdx.y);
   // ---- prologue ----
   extern __shared__ __align__(128) char smem[];
   T* const smem_a = reinterpret_cast<T*>(smem);  // (BLK_M, BLK_K + pad) or (BLK_K, BLK_M + pad) of each (K_STAGE, STAGE)

@@ -34,7 +34,7 @@ constexpr bool kUsesPdl = uses_pdl(kMmaSwizzle[I]);
 
 template <int I, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_sm) void mma_swizzle(
-    const GemmDesc p, const VectorAccess access, const Schedule schedule) {
+    const GemmDesc batch, const VectorAccess access, const Schedule schedule) {
   using T = Operand<MATH>;
   constexpr int BLK_M = kMmaSwizzle[I].tile_m, BLK_N = kMmaSwizzle[I].tile_n, STAGES = kMmaSwizzle[I].stages;
   constexpr int BLK_K = kMmaSwizzle[I].tile_k * 2 / int(sizeof(T)), MMA_K = 32 / int(sizeof(T));
@@ -47,6 +47,7 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
   static_assert(WARP_SLICES <= 2);
   static_assert(STAGES * STAGE_BYTES == kMmaSwizzle[I].smem_bytes);
 
+  const GemmDesc p = product_of(batch, blockIdx.y);
   // ---- prologue ----
   extern __shared__ __align__(128) char smem[];  // main loop: (STAGES, A tile then B tile); epilogue: (warps, PASS_M, D_PITCH)
   const uint32_t stages = smem_address(smem);
@@ -169,14 +170,14 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
     static_assert(PASS_M <= ROOM && PASS_M % 16 == 0);
     float* const staged = reinterpret_cast<float*>(smem) + threadIdx.x / 32 * PASS_M * D_PITCH;  // (PASS_M, D_PITCH)
     const WorkTile done = current;
-    const int64_t d0 = done.slice * p.m * p.n;
+    const int64_t d0 = done.layer * slice_stride(p);
     const auto finish = [&](auto shifted) {
       constexpr bool SHIFTED = decltype(shifted)::value;
 #pragma unroll 1  // one copy of the code that writes: two copies took ptxas three times as long
       for (int pass = 0; pass < ROWS; pass += PASS_M) {
         const int64_t m = int64_t(done.tile.m) * BLK_M + warp_m + slice * ROWS + pass;
         const int64_t n = int64_t(done.tile.n) * BLK_N + warp_n;
-        const RowShift<SHIFTED> shift(p, access, m, n, d0);
+        const RowShift<SHIFTED> shift(p, m, n, d0);
 #pragma unroll
         for (int i = 0; i < ROWS / 16; ++i)
 #pragma unroll
@@ -208,7 +209,7 @@ Status launch_config(const Launch& call) {
   const Schedule schedule(call, call.config.tile_k * 2 / size_of(p.a.dtype));
   return with_math(MmaSwizzleMaths(), call.math, [&](auto math) {
     return with_aligned_layouts<math>(p, [&](auto a_k, auto b_k) {
-      return launch<mma_swizzle<I, math, a_k, b_k>, kUsesPdl<I>>(call, p, vector_access_of(p, call.modes.k_slices), schedule);
+      return launch<mma_swizzle<I, math, a_k, b_k>, kUsesPdl<I>>(call, p, vector_access_of(p), schedule);
     });
   });
 }

@@ -80,8 +80,8 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
   __syncthreads();
   if (schedule.prefetched > 0 && threadIdx.x == 0) {  // see prefetches_k_tiles
     const WorkTile first = schedule[blockIdx.x];
-    const TmaOperandTile<A_K_CONTIGUOUS> a{operands.a, first.tile.m * BLK_M};
-    const TmaOperandTile<B_K_CONTIGUOUS> b{operands.b, first.tile.n * BLK_N};
+    const TmaOperandTile<A_K_CONTIGUOUS> a{operands.a, first.tile.m * BLK_M, first.product};
+    const TmaOperandTile<B_K_CONTIGUOUS> b{operands.b, first.tile.n * BLK_N, first.product};
     for (int t = 0; t < min(first.count, schedule.prefetched); ++t) {
       a.prefetch((first.first + t) * BLK_K);
       b.prefetch((first.first + t) * BLK_K);
@@ -102,8 +102,8 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     RingPosition<STAGES> at;
     for (int work = blockIdx.x; work < schedule.size; work += gridDim.x) {
       const WorkTile work_tile = schedule[work];
-      const TmaOperandTile<A_K_CONTIGUOUS> a{operands.a, work_tile.tile.m * BLK_M};
-      const TmaOperandTile<B_K_CONTIGUOUS> b{operands.b, work_tile.tile.n * BLK_N};
+      const TmaOperandTile<A_K_CONTIGUOUS> a{operands.a, work_tile.tile.m * BLK_M, work_tile.product};
+      const TmaOperandTile<B_K_CONTIGUOUS> b{operands.b, work_tile.tile.n * BLK_N, work_tile.product};
       for (int t = 0; t < work_tile.count; ++t, at.advance()) {
         const int k0 = (work_tile.first + t) * BLK_K;
         const uint32_t stage = stages + at.stage * STAGE_BYTES, barrier = full + at.stage * 8;
@@ -128,7 +128,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
       at.advance(work_tile.count);
       continue;
     }
-    const int m0 = work_tile.tile.m * BLK_M + (PINGPONG ? 0 : group * ROWS), n0 = work_tile.tile.n * BLK_N;
+    const TilePlace place{work_tile.tile.m * BLK_M + (PINGPONG ? 0 : group * ROWS), work_tile.tile.n * BLK_N, work_tile.layer};
     const auto epilogue = [&](auto d_type, auto&& act) {
       using Epilogue = TmaEpilogue<T, decltype(d_type), ROWS, BLK_N, BOXES, kTmaOnly>;
       act(Epilogue{
@@ -159,7 +159,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
               acc[m], a + k * kNextK<A_K_CONTIGUOUS> + m * (BLOCK >> 4), b + k * kNextK<B_K_CONTIGUOUS>, t > 0 || k > 0);
       wgmma_commit();
       if (t == 0) {
-        with_epilogue([&](const auto& e) { e.prefetch(m0, n0); });
+        with_epilogue([&](const auto& e) { e.prefetch(place); });
       } else {
         wgmma_wait<1>();
         mbarrier_arrive_if(thread == 0, empty + last * 8);
@@ -176,11 +176,11 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
       for (int m = 0; m < BLOCKS_M; ++m)
 #pragma unroll
         for (float& x : acc[m]) x = 0.f;
-      with_epilogue([&](const auto& e) { e.prefetch(m0, n0); });
+      with_epilogue([&](const auto& e) { e.prefetch(place); });
     }
 
     // ---- epilogue ----
-    with_epilogue([&](const auto& e) { e.finish(acc, m0, n0, work_tile.slice, use); });
+    with_epilogue([&](const auto& e) { e.finish(acc, place, use); });
     ++use;
   }
   tma_store_wait_read<0>();  // TMA still reads the block's shared memory; the kernel's end completes its writes
@@ -195,11 +195,11 @@ Status launch_config(const Launch& call) {
   TmaPaths paths = {};
   const Status status = make_tma_paths(paths, p, call.modes.k_slices, call.config.tile_n);
   if (!status.ok()) return status;
-  const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype));
+  const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype), p.batch);
   const ConfigMaths<WgmmaTmaMaths, kWgmmaTma[I].tf32> maths;
   return with_tma_operands(call, maths, [&](auto math, auto a_k, auto b_k, const TmaOperands& operands) {
     const auto with_result = [&](auto d) {
-      return launch<wgmma_tma<I, math, typename decltype(d)::type, a_k, b_k>, true>(call, p, schedule, operands, paths);
+      return launch_walk<wgmma_tma<I, math, typename decltype(d)::type, a_k, b_k>, true>(call, p, schedule, operands, paths);
     };
     if constexpr (!kWgmmaTma[I].tma_only)
       if (!paths.tma_only) return with_result(Type<void>());

@@ -46,7 +46,7 @@ __device__ __noinline__ float exact_sum(const float* a, int64_t a_step, const fl
 // Rows of A and B begin at multiples of WIDTH bytes: 16, 8 or 2, and in fp32 16 or 4.
 template <int I, int WIDTH, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm) void mma_skinny(
-    const GemmDesc p, const VectorAccess access, const Schedule schedule) {
+    const GemmDesc batch, const VectorAccess access, const Schedule schedule) {
   using T = Operand<MATH>;
   constexpr int BLK_M = kMmaSkinny[I].tile_m, BLK_N = kMmaSkinny[I].tile_n, STAGES = kMmaSkinny[I].stages;
   constexpr int THREADS = kMmaSkinny[I].threads, WARPS_K = kMmaSkinny[I].warp_slices;
@@ -60,6 +60,7 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
   constexpr bool PARTS = MATH == Math::f32_emulated;
   static_assert(BLK_M == THREADS / 32 / WARPS_K * 16 && kMmaSkinny[I].tile_k * 2 == BLK_K * int(sizeof(T)));
 
+  const GemmDesc p = product_of(batch, blockIdx.y);
   // ---- prologue ----
   __shared__ float sums[WARPS_K][BLK_M][BLK_N + 4];    // (WARPS_K, BLK_M, BLK_N + 4)
   __shared__ float largest[PARTS ? THREADS / 32 : 1];  // (warps): the largest magnitude in A and B
@@ -230,7 +231,7 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
           if (m0 + row < p.m && n0 + d_col + e < p.n && !is_as_good(sum[e], least))
             sum[e] = exact_sum(a_row, p.a.col, b_col + e * p.b.col, p.b.row, k);
       }
-      finish_vector<T>(p, access, m0 + row, n0 + d_col, sum, c[i], work_tile.slice * p.m * p.n);
+      finish_vector<T>(p, access, m0 + row, n0 + d_col, sum, c[i], work_tile.layer * slice_stride(p));
     }
     __syncthreads();  // the next tile's sums take the place of this tile's
   }
@@ -243,8 +244,7 @@ Status launch_config(const Launch& call) {
   return with_math(MmaSkinnyMaths(), call.math, [&](auto math) {
     const auto with_width = [&](auto width) {
       return with_layouts(p, [&](auto a_k, auto b_k) {
-        return launch<mma_skinny<I, width, math, a_k, b_k>, kUsesPdl<I>>(
-            call, p, vector_access_of(p, call.modes.k_slices), schedule);
+        return launch<mma_skinny<I, width, math, a_k, b_k>, kUsesPdl<I>>(call, p, vector_access_of(p), schedule);
       });
     };
     const int width = std::min(alignment(p.a, p.m, p.k), alignment(p.b, p.k, p.n));

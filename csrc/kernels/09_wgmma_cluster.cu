@@ -28,7 +28,7 @@ namespace {
 
 template <int I, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_per_sm) void wgmma_cluster(
-    const GemmDesc p, const VectorAccess access, const Schedule schedule, const __grid_constant__ TmaOperands operands) {
+    const GemmDesc batch, const VectorAccess access, const Schedule schedule, const __grid_constant__ TmaOperands operands) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using T = Operand<MATH>;
   constexpr Config CONFIG = kWgmmaCluster[I];
@@ -42,6 +42,7 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
   constexpr int PITCH = BLK_N + 8;  // floats: the float2 stores of a half-warp, to four rows, then take different banks
   static_assert(BLK_M * PITCH * 4 <= STAGES * STAGE_BYTES && STAGES * (STAGE_BYTES + 16) == CONFIG.smem_bytes);
 
+  const GemmDesc p = product_of(batch, blockIdx.y);
   // ---- prologue ----
   extern __shared__ __align__(1024) char smem[];
   const uint32_t stages = smem_address(smem);           // (STAGES, A tile then B tile)
@@ -61,8 +62,8 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
   const TileIndex tile = schedule.raster[int(blockIdx.x) / k_slices];
   const int m0 = tile.m * BLK_M, n0 = tile.n * BLK_N, first = slice * schedule.per_slice;
   const int count = max(0, min(schedule.per_slice, schedule.k_tiles - first));
-  const TmaOperandTile<A_K_CONTIGUOUS> a{operands.a, m0};
-  const TmaOperandTile<B_K_CONTIGUOUS> b{operands.b, n0};
+  const TmaOperandTile<A_K_CONTIGUOUS> a{operands.a, m0, int(blockIdx.y)};
+  const TmaOperandTile<B_K_CONTIGUOUS> b{operands.b, n0, int(blockIdx.y)};
   if (threadIdx.x == 0)
     for (int t = 0; t < min(count, schedule.prefetched); ++t) a.prefetch((first + t) * BLK_K), b.prefetch((first + t) * BLK_K);
   wait_on_dependencies(), launch_dependents();
@@ -151,7 +152,7 @@ Status launch_config(const Launch& call) {
   const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype));
   return with_tma_operands(call, WgmmaClusterMaths(), [&](auto math, auto a_k, auto b_k, const TmaOperands& operands) {
     return launch_clusters<wgmma_cluster<I, math, a_k, b_k>, true>(
-        call, schedule.size, p, vector_access_of(p), schedule, operands);
+        call, schedule.size, p.batch, p, vector_access_of(p), schedule, operands);
   });
 }
 

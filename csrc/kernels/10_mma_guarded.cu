@@ -36,8 +36,8 @@ using BTile = GuardedTile<kMmaGuarded[I].tile_n, kMmaGuarded[I].tile_k, kMmaGuar
 
 template <int I, Math MATH>
 __global__ __launch_bounds__(kMmaGuarded[I].threads, kMmaGuarded[I].blocks_per_sm) void mma_guarded(
-    const GemmDesc p, const VectorAccess access, const Schedule schedule, const GuardedOperand a_operand,
-    const GuardedOperand b_operand) {
+    const GemmDesc batch, const VectorAccess access, const Schedule schedule, const GuardedOperand batch_a,
+    const GuardedOperand batch_b) {
   using T = Operand<MATH>;
   constexpr int BLK_M = kMmaGuarded[I].tile_m, BLK_N = kMmaGuarded[I].tile_n, BLK_K = kMmaGuarded[I].tile_k;
   constexpr int STAGES = kMmaGuarded[I].stages, THREADS = kMmaGuarded[I].threads;
@@ -48,6 +48,8 @@ __global__ __launch_bounds__(kMmaGuarded[I].threads, kMmaGuarded[I].blocks_per_s
   static_assert(MMAS_M > 0 && MMAS_N % 2 == 0);
   static_assert(STAGES >= 2 && STAGES * STAGE_BYTES <= kMmaGuarded[I].smem_bytes);
 
+  const GemmDesc p = product_of(batch, blockIdx.y);
+  const GuardedOperand a_operand = batch_a.of_product(blockIdx.y), b_operand = batch_b.of_product(blockIdx.y);
   // ---- prologue ----
   extern __shared__ __align__(128) char smem[];  // main loop: (STAGES, A tile then B tile); epilogue: (warps, WARP_M, D_PITCH)
   const uint32_t stages = smem_address(smem), stages_end = stages + STAGES * STAGE_BYTES;
@@ -175,10 +177,10 @@ __global__ __launch_bounds__(kMmaGuarded[I].threads, kMmaGuarded[I].blocks_per_s
     float* const staged = reinterpret_cast<float*>(smem) + threadIdx.x / 32 * WARP_M * D_PITCH;  // (WARP_M, D_PITCH)
     const WorkTile done = current.tile;
     const int64_t m = int64_t(done.tile.m) * BLK_M + warp_m(), n = int64_t(done.tile.n) * BLK_N + warp_n();
-    const int64_t d0 = done.slice * p.m * p.n;
+    const int64_t d0 = done.layer * slice_stride(p);
     const auto finish = [&](auto shifted) {
       constexpr bool SHIFTED = decltype(shifted)::value;
-      const RowShift<SHIFTED> shift(p, access, m, n, d0);
+      const RowShift<SHIFTED> shift(p, m, n, d0);
       const int lane = opaque_lane();
 #pragma unroll
       for (int i = 0; i < MMAS_M; ++i)
@@ -197,7 +199,7 @@ __global__ __launch_bounds__(kMmaGuarded[I].threads, kMmaGuarded[I].blocks_per_s
     if (takes_rows(p) && (!p.c.data || has_bias(p))) {
       T* const tile = reinterpret_cast<T*>(smem);  // (BLK_M, kRowPitch<BLK_N>)
       static_assert(BLK_M * kRowPitch<BLK_N> * sizeof(T) <= kMmaGuarded[I].smem_bytes);
-      const RowShift<true> shift(p, access, m - warp_m(), n - warp_n(), 0);
+      const RowShift<true> shift(p, m - warp_m(), n - warp_n(), 0);
       if (slice() == 0) {
         finish_products(p, acc, bias + warp_n());
         stage_rows<BLK_N>(shift, acc, tile, warp_m(), warp_n());
@@ -217,9 +219,8 @@ template <int I>
 Status launch_config(const Launch& call) {
   const GemmDesc& p = call.desc;
   return with_math(MmaGuardedMaths(), call.math, [&](auto math) {
-    return launch<mma_guarded<I, math>, true>(
-        call, p, vector_access_of(p, call.modes.k_slices), Schedule(call, call.config.tile_k), ATile<I>::operand(p.a, p.m, p.k),
-        BTile<I>::operand(transpose(p.b), p.n, p.k));
+    return launch<mma_guarded<I, math>, true>(call, p, vector_access_of(p), Schedule(call, call.config.tile_k),
+                                              ATile<I>::operand(p.a, p.m, p.k), BTile<I>::operand(transpose(p.b), p.n, p.k));
   });
 }
 

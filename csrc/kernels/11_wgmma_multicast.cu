@@ -109,14 +109,15 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
   };
   // The block's share of the cluster's work tile.
   const auto share_of = [&](int work) {
-    const WorkTile of_cluster = schedule[work];
-    const TileIndex tile{of_cluster.tile.m * cluster.m + row, of_cluster.tile.n * cluster.n + column};
-    return schedule.slice_of(tile, of_cluster.slice + slice);
+    WorkTile share = schedule[work];
+    share.tile = {share.tile.m * cluster.m + row, share.tile.n * cluster.n + column};
+    share.first += slice * schedule.per_slice, share.count = schedule.count_from(share.first);
+    return share;
   };
   if (schedule.prefetched > 0 && threadIdx.x == 0) {  // each sharer prefetches what it loads
     const WorkTile first = share_of(cluster_id());
-    const TmaOperandTile<true> a{operands.a, first.tile.m * BLK_M};
-    const TmaOperandTile<B_K_CONTIGUOUS, BLK_K> b{operands.b, first.tile.n * paths.columns};
+    const TmaOperandTile<true> a{operands.a, first.tile.m * BLK_M, first.product};
+    const TmaOperandTile<B_K_CONTIGUOUS, BLK_K> b{operands.b, first.tile.n * paths.columns, first.product};
     for (int t = 0; t < min(first.count, schedule.prefetched); ++t) {
       if ((t & (cluster.m - 1)) == row) b.prefetch((first.first + t) * BLK_K);
       if ((t & (cluster.n - 1)) == column) a.prefetch((first.first + t) * BLK_K);
@@ -146,8 +147,8 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
       int turn = warp, begun = 0;  // counts of K tiles, over all work tiles; the sharers load K tiles in turn
       for (; work < schedule.size; work += clusters) {
         const WorkTile work_tile = share_of(work);
-        const TmaOperandTile<true> a{operands.a, work_tile.tile.m * BLK_M};
-        const TmaOperandTile<B_K_CONTIGUOUS, BLK_K> b{operands.b, work_tile.tile.n * paths.columns};
+        const TmaOperandTile<true> a{operands.a, work_tile.tile.m * BLK_M, work_tile.product};
+        const TmaOperandTile<B_K_CONTIGUOUS, BLK_K> b{operands.b, work_tile.tile.n * paths.columns, work_tile.product};
         for (; turn < begun + work_tile.count; turn += WARPS, at.template advance_by<WARPS>()) {
           const uint32_t stage = stages + at.stage * STAGE_BYTES, barrier = full + at.stage * 8;
           const int k0 = (work_tile.first + turn - begun) * BLK_K;
@@ -184,9 +185,8 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
     uint32_t use = 0;  // tiles that this warpgroup has finished
     for (int work = first_work(); work < schedule.size; work += clusters) {
       const WorkTile work_tile = share_of(work);
-      const TileIndex tile = work_tile.tile;
-      const int m0 = tile.m * BLK_M;
-      const auto inside = [&] { return m0 < p.m && epilogue.first_col_of(tile.n) < p.n; };
+      const TransposedPlace place{work_tile.tile.m * BLK_M, work_tile.tile.n, work_tile.layer};
+      const auto inside = [&] { return place.m0 < p.m && epilogue.first_col_of(place.tile) < p.n; };
       float acc[BLOCKS_N][BLK_M / 2];  // (COLS, BLK_M) over the warpgroup: D^T
       int last = 0;                    // the stage of the previous wgmma group
       const auto clear = [&] {
@@ -229,7 +229,7 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
         }
         wgmma_commit();
         if (t == 0) {
-          if (inside()) epilogue.prefetch(m0, tile.n);
+          if (inside()) epilogue.prefetch(place);
         } else {
           wgmma_wait<1>();
           leave(last);
@@ -242,7 +242,7 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
         leave(last);
       } else {
         clear();
-        if (inside()) epilogue.prefetch(m0, tile.n);
+        if (inside()) epilogue.prefetch(place);
       }
 
       // ---- epilogue ----
@@ -261,7 +261,7 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
         epilogue.add_sums(acc, sums);
       }
       if (!inside()) continue;
-      epilogue.finish(acc, m0, tile.n, work_tile.slice - slice, use);
+      epilogue.finish(acc, place, use);
       ++use;
     }
     tma_store_wait_read<0>();  // TMA still reads the block's shared memory; the kernel's end completes its writes
@@ -288,7 +288,7 @@ Status launch_config(const Launch& call) {
   TransposedPaths paths = {};
   const Status status = make_transposed_paths(paths, p, multicast_parts(call.config.tile_m, d_is_f32), call.modes);
   if (!status.ok()) return status;
-  const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype));
+  const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype), p.batch);
   const ConfigMaths<WgmmaMulticastMaths, kWgmmaMulticast[I].tf32> maths;
   return with_math(maths, call.math, [&](auto math) {
     return with_b_layout(p, [&](auto b_k) {
@@ -297,7 +297,7 @@ Status launch_config(const Launch& call) {
       if (!made.ok()) return made;
       const auto with_result = [&](auto d) {
         return launch_clusters<wgmma_multicast<I, math, typename decltype(d)::type, b_k>, true>(
-            call, schedule.size, p, schedule, ClusterShape(call.modes.cluster), operands, paths);
+            call, schedule.size, 1, p, schedule, ClusterShape(call.modes.cluster), operands, paths);
       };
       if constexpr (is_f32(operand_dtype(math))) return with_result(Type<float>());
       else return d_is_f32 ? with_result(Type<float>()) : with_result(Type<Operand<math>>());

@@ -25,7 +25,8 @@ namespace {
 
 template <int I, Math MATH, bool A_K, bool B_K>
 __global__ __launch_bounds__(kMmaShort[I].threads, kMmaShort[I].blocks_per_sm) void mma_short(
-    const GemmDesc p, const VectorAccess access, const Schedule schedule) {
+    const GemmDesc batch, const VectorAccess access, const Schedule schedule) {
+  const GemmDesc p = product_of(batch, blockIdx.y);
   using T = Operand<MATH>;
   constexpr int BLK_M = kMmaShort[I].tile_m, BLK_N = kMmaShort[I].tile_n, BLK_K = kMmaShort[I].tile_k;
   constexpr int THREADS = kMmaShort[I].threads, WARPS_N = 2, WARPS_M = THREADS / 32 / WARPS_N;
@@ -102,14 +103,14 @@ __global__ __launch_bounds__(kMmaShort[I].threads, kMmaShort[I].blocks_per_sm) v
       else finish(T());
     }
     if (takes_rows(p)) {
-      const RowShift<true> shift(p, access, m0, n0, 0);
+      const RowShift<true> shift(p, m0, n0, 0);
       stage_rows<BLK_N>(shift, acc, staged, warp_m, warp_n);
       __syncthreads();
       store_rows<BLK_M, BLK_N, THREADS>(p, shift, staged, m0, n0);
     } else {
       const auto store = [&](auto type) {
         using D = decltype(type);
-        D* const to = static_cast<D*>(p.d.data) + work_tile.slice * p.m * p.n;
+        D* const to = static_cast<D*>(p.d.data) + work_tile.layer * slice_stride(p);
 #pragma unroll
         for (int i = 0; i < MMAS_M; ++i)
 #pragma unroll
@@ -131,8 +132,7 @@ Status launch_config(const Launch& call) {
   const GemmDesc& p = call.desc;
   return with_math(MmaShortMaths(), call.math, [&](auto math) {
     return with_layouts(p, [&](auto a_k, auto b_k) {
-      return launch<mma_short<I, math, a_k, b_k>, true>(
-          call, p, vector_access_of(p, call.modes.k_slices), Schedule(call, call.config.tile_k));
+      return launch<mma_short<I, math, a_k, b_k>, true>(call, p, vector_access_of(p), Schedule(call, call.config.tile_k));
     });
   });
 }

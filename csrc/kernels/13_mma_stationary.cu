@@ -62,7 +62,7 @@ __device__ __forceinline__ void multiply(float (&acc)[MMAS_M][MMAS_N][4], const 
 }
 
 template <int I, Math MATH>
-__global__ __launch_bounds__(kMmaStationary[I].threads) void mma_stationary(const GemmDesc p, const VectorAccess access,
+__global__ __launch_bounds__(kMmaStationary[I].threads) void mma_stationary(const GemmDesc batch, const VectorAccess access,
                                                                             const StationaryGrid grid) {
   using T = Operand<MATH>;
   constexpr int TILE_M = kMmaStationary[I].tile_m, TILE_N = kMmaStationary[I].tile_n, THREADS = kMmaStationary[I].threads;
@@ -70,6 +70,7 @@ __global__ __launch_bounds__(kMmaStationary[I].threads) void mma_stationary(cons
   constexpr int MMAS_M = TILE_M / 16, MMAS_N = TILE_N / 8, STAGED = StationaryShape::staged_of_warp(kMmaStationary[I]);
   static_assert(StationaryShape::kPad == kRowPad && kRowPitch<TILE_N> * sizeof(T) * 16 <= STAGED);
 
+  const GemmDesc p = product_of(batch, blockIdx.y);
   // ---- prologue ----
   extern __shared__ __align__(128) char smem[];  // the panel of B, its part of a C with one row, the warps' staged parts of D
   const int columns = grid.columns, depth = grid.depth;
@@ -118,7 +119,7 @@ __global__ __launch_bounds__(kMmaStationary[I].threads) void mma_stationary(cons
 #pragma unroll
         for (int x = 0; x < MMAS_N * 4; ++x) part[0][x / 4][x % 4] = acc[i][x / 4][x % 4];
         if (by_rows()) {
-          const RowShift<true> shift(p, access, m, n, 0);
+          const RowShift<true> shift(p, m, n, 0);
           T* const rows = reinterpret_cast<T*>(staged());  // (16, kRowPitch<TILE_N>)
           if (!p.c.data || has_bias(p)) {
             finish_products(p, part, bias + j0);
@@ -163,8 +164,8 @@ Status launch_config(const Launch& call) {
     constexpr auto kernel = mma_stationary<I, math>;
     const Status smem = allow_smem<kernel>(config.smem_bytes, call.device.ordinal);
     if (!smem.ok()) return smem;
-    return launch_grid<kernel, true>({shape.panels * shape.walkers, config.threads, shape.smem_bytes(config)}, call.device,
-                                     call.stream, p, vector_access_of(p), grid);
+    return launch_grid<kernel, true>({shape.panels * shape.walkers, config.threads, shape.smem_bytes(config), 1, true, p.batch},
+                                     call.device, call.stream, p, vector_access_of(p), grid);
   });
 }
 

@@ -112,9 +112,10 @@ __global__ __launch_bounds__(kWgmmaShifted[I].threads, 1) void wgmma_shifted(
       const auto k_left = [&](int t) {  // from K tile t on
         return int(min(p.k - k0 - int64_t(t - turn) * BLK_K, int64_t(BLK_K)));
       };
-      const TmaOperandTile<true> a{a_map, m0};
+      const TmaOperandTile<true> a{a_map, m0, work_tile.product};
       auto b = shifted_blocks<T, B_K_CONTIGUOUS>(
-          std::make_integer_sequence<int, BLK_N / 64>(), p.b.data, B_K_CONTIGUOUS ? p.b.col : p.b.row, n0, p.n, k0, p.k);
+          std::make_integer_sequence<int, BLK_N / 64>(), matrix_of(p.b, work_tile.product).data,
+          B_K_CONTIGUOUS ? p.b.col : p.b.row, n0, p.n, k0, p.k);
       // Whether K tile t lies inside B, with a vector behind it.
       const bool columns_inside = n0 + BLK_N + (B_K_CONTIGUOUS ? 0 : 8) <= p.n;
       const auto whole = [&](int t) {
@@ -158,7 +159,7 @@ __global__ __launch_bounds__(kWgmmaShifted[I].threads, 1) void wgmma_shifted(
 #pragma unroll 1
   for (int work = blockIdx.x; work < schedule.size; work += gridDim.x, ++use) {
     const WorkTile work_tile = schedule[work];
-    const int m0 = work_tile.tile.m * BLK_M, n0 = work_tile.tile.n * BLK_N;
+    const TilePlace place{work_tile.tile.m * BLK_M, work_tile.tile.n * BLK_N, work_tile.layer};
     const auto with_epilogue = [&](auto&& act) {
       const auto epilogue = [&](auto d_type) {
         using Epilogue = TmaEpilogue<T, decltype(d_type), BLK_M, BLK_N, BOXES, false>;
@@ -183,7 +184,7 @@ __global__ __launch_bounds__(kWgmmaShifted[I].threads, 1) void wgmma_shifted(
               acc[m], a + k * kNextK<true> + m * (BLOCK >> 4), b + k * kNextK<B_K_CONTIGUOUS>, t > 0 || k > 0);
       wgmma_commit();
       if (t == 0) {
-        with_epilogue([&](const auto& e) { e.prefetch(m0, n0); });
+        with_epilogue([&](const auto& e) { e.prefetch(place); });
       } else {
         wgmma_wait<1>();
         mbarrier_arrive_if(thread == 0, empty + last * 8);
@@ -199,11 +200,11 @@ __global__ __launch_bounds__(kWgmmaShifted[I].threads, 1) void wgmma_shifted(
       for (int m = 0; m < BLOCKS_M; ++m)
 #pragma unroll
         for (float& x : acc[m]) x = 0.f;
-      with_epilogue([&](const auto& e) { e.prefetch(m0, n0); });
+      with_epilogue([&](const auto& e) { e.prefetch(place); });
     }
 
     // ---- epilogue ----
-    with_epilogue([&](const auto& e) { e.finish(acc, m0, n0, work_tile.slice, use); });
+    with_epilogue([&](const auto& e) { e.finish(acc, place, use); });
   }
   tma_store_wait_read<0>();  // TMA still reads the block's shared memory; the kernel's end completes its writes
 #else
@@ -217,11 +218,12 @@ Status launch_config(const Launch& call) {
   TmaPaths paths = {};
   TmaDescriptors a = {};
   Status status = make_tma_paths(paths, p, call.modes.k_slices, call.config.tile_n);
-  if (status.ok()) status = make_tma_descriptors(a, p.a, p.m, p.k, true, call.config.tile_m);
+  if (status.ok()) status = make_tma_descriptors(a, p.a, p.batch, p.m, p.k, true, call.config.tile_m);
   if (!status.ok()) return status;
-  const Schedule schedule(call, call.config.tile_k);
+  const Schedule schedule(call, call.config.tile_k, p.batch);
   return with_math(WgmmaShiftedMaths(), call.math, [&](auto math) {
-    return with_b_layout(p, [&](auto b_k) { return launch<wgmma_shifted<I, math, b_k>, true>(call, p, schedule, a, paths); });
+    return with_b_layout(
+        p, [&](auto b_k) { return launch_walk<wgmma_shifted<I, math, b_k>, true>(call, p, schedule, a, paths); });
   });
 }
 

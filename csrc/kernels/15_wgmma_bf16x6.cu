@@ -27,6 +27,7 @@ constexpr int PARTS = PartsLayout::kParts;
 
 struct Marks {
   const float *a, *b;
+  int64_t a_batch, b_batch;  // marks from a product's to the next one's
   int strips;
 };
 
@@ -83,7 +84,8 @@ __global__ __launch_bounds__(kWgmmaBf16x6[I].threads, 1) void wgmma_bf16x6(
     RingPosition<STAGES> at;
     for (int work = blockIdx.x; work < schedule.size; work += gridDim.x) {
       const WorkTile work_tile = schedule[work];
-      const TmaOperandTile<true> a{operands.a, work_tile.tile.m * BLK_M}, b{operands.b, work_tile.tile.n * BLK_N};
+      const TmaOperandTile<true> a{operands.a, work_tile.tile.m * BLK_M, work_tile.product},
+          b{operands.b, work_tile.tile.n * BLK_N, work_tile.product};
       for (int t = 0; t < work_tile.count; ++t, at.advance()) {
         const int k0 = (work_tile.first + t) * BLK_K;
         const uint32_t stage = stages + at.stage * STAGE_BYTES, barrier = full + at.stage * 8;
@@ -109,6 +111,7 @@ __global__ __launch_bounds__(kWgmmaBf16x6[I].threads, 1) void wgmma_bf16x6(
   for (int work = blockIdx.x; work < schedule.size; work += gridDim.x) {
     const WorkTile work_tile = schedule[work];
     const int m0 = work_tile.tile.m * BLK_M + group * ROWS, n0 = work_tile.tile.n * BLK_N;
+    const TilePlace place{m0, n0, work_tile.layer};
     const Epilogue epilogue{
         p, paths, boxes + group * BOXES * BLOCK, rows + group * BLK_N * 4, c_full + group * BOXES * 8, 1 + group, thread};
     MarkedBlock of_a, of_b;
@@ -136,10 +139,11 @@ __global__ __launch_bounds__(kWgmmaBf16x6[I].threads, 1) void wgmma_bf16x6(
           wgmma<__nv_bfloat16, BLK_N, true, true>(first, a + k * kNextK<true>, b + k * kNextK<true>, k > k0);
         wgmma_commit();
         if (t == 0 && k0 == 0) {
-          epilogue.prefetch(m0, n0);
-          read_marks(of_a, marks.a, m0 / kBoxRows, m0 < p.m ? marks.strips : 0, lane);
+          epilogue.prefetch(place);
+          read_marks(of_a, marks.a + work_tile.product * marks.a_batch, m0 / kBoxRows, m0 < p.m ? marks.strips : 0, lane);
 #pragma unroll
-          for (int n = 0; n < BLK_N; n += 64) read_marks(of_b, marks.b, (n0 + n) / 64, n0 + n < p.n ? marks.strips : 0, lane);
+          for (int n = 0; n < BLK_N; n += 64)
+            read_marks(of_b, marks.b + work_tile.product * marks.b_batch, (n0 + n) / 64, n0 + n < p.n ? marks.strips : 0, lane);
         }
         wgmma_wait<0>();
         if (k0 + STEPS_OF_SUM == K_STEPS) mbarrier_arrive_if(thread == 0, empty + at.stage * 8);
@@ -147,7 +151,7 @@ __global__ __launch_bounds__(kWgmmaBf16x6[I].threads, 1) void wgmma_bf16x6(
         for (int i = 0; i < BLK_N / 2; ++i) acc[0][i] += first[i] + lesser[i];
       }
     }
-    if (work_tile.count == 0) epilogue.prefetch(m0, n0);
+    if (work_tile.count == 0) epilogue.prefetch(place);
 
     // ---- products that the parts do not hold ----
     of_a.combine_lanes(), of_b.combine_lanes();
@@ -160,8 +164,9 @@ __global__ __launch_bounds__(kWgmmaBf16x6[I].threads, 1) void wgmma_bf16x6(
     }
     if (work_tile.count > 0 && named_barrier_or<128>(1 + group, differs)) {
       const int64_t k0 = int64_t(work_tile.first) * BLK_K;
-      const float* const a = static_cast<const float*>(p.a.data) + k0 * p.a.col;
-      const float* const b = static_cast<const float*>(p.b.data) + k0 * p.b.row + (n0 + col) * p.b.col;
+      const float* const a = static_cast<const float*>(matrix_of(p.a, work_tile.product).data) + k0 * p.a.col;
+      const float* const b =
+          static_cast<const float*>(matrix_of(p.b, work_tile.product).data) + k0 * p.b.row + (n0 + col) * p.b.col;
       const float* const rows[2] = {
           a + min(int64_t(m0 + row), p.m - 1) * p.a.row, a + min(int64_t(m0 + row + 8), p.m - 1) * p.a.row};
       form_exact_sums(
@@ -169,7 +174,7 @@ __global__ __launch_bounds__(kWgmmaBf16x6[I].threads, 1) void wgmma_bf16x6(
     }
 
     // ---- epilogue ----
-    epilogue.finish(acc, m0, n0, work_tile.slice, use);
+    epilogue.finish(acc, place, use);
     ++use;
   }
   tma_store_wait_read<0>();  // TMA still reads the block's shared memory; the kernel's end completes its writes
@@ -186,14 +191,15 @@ Status launch_config(const Launch& call) {
   if (!status.ok()) return status;
   TmaOperands operands = {};
   const PartsLayout of_a{p.m, p.k}, of_b{p.n, p.k};
-  const Status a = make_tma_descriptors(operands.a, call.parts.a.parts, p.m, of_a.pitch(), true, call.config.tile_m);
+  const Status a = make_tma_descriptors(operands.a, call.parts.a.parts, p.batch, p.m, of_a.pitch(), true, call.config.tile_m);
   if (!a.ok()) return a;
-  const Status b = make_tma_descriptors(operands.b, call.parts.b.parts, p.n, of_b.pitch(), true, call.config.tile_n);
+  const Status b = make_tma_descriptors(operands.b, call.parts.b.parts, p.batch, p.n, of_b.pitch(), true, call.config.tile_n);
   if (!b.ok()) return b;
-  const Schedule schedule(call, call.config.tile_k);
-  const Marks marks{call.parts.a.marks, call.parts.b.marks, p.k > 0 ? int(of_a.strips()) : 0};
-  return paths.tma_only ? launch<wgmma_bf16x6<I, true>, true>(call, p, schedule, marks, operands, paths)
-                        : launch<wgmma_bf16x6<I, false>, true>(call, p, schedule, marks, operands, paths);
+  const Schedule schedule(call, call.config.tile_k, p.batch);
+  const Marks marks{call.parts.a.marks, call.parts.b.marks, call.parts.a.marks_batch, call.parts.b.marks_batch,
+                    p.k > 0 ? int(of_a.strips()) : 0};
+  return paths.tma_only ? launch_walk<wgmma_bf16x6<I, true>, true>(call, p, schedule, marks, operands, paths)
+                        : launch_walk<wgmma_bf16x6<I, false>, true>(call, p, schedule, marks, operands, paths);
 }
 
 const Registration registered(kCode<kWgmmaBf16x6>[TC_CONFIG], launch_config<TC_CONFIG>);

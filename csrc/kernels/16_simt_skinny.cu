@@ -23,7 +23,7 @@ namespace {
 // Rows of A and B begin at multiples of WIDTH bytes: 16 or 4.
 template <int I, int WIDTH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(kSimtSkinny[I].threads, kSimtSkinny[I].blocks_per_sm) void simt_skinny(
-    const GemmDesc p, const VectorAccess access, const Schedule schedule) {
+    const GemmDesc batch, const VectorAccess access, const Schedule schedule) {
   constexpr int BLK_M = kSimtSkinny[I].tile_m, BLK_N = kSimtSkinny[I].tile_n, STAGES = kSimtSkinny[I].stages;
   constexpr int THREADS = kSimtSkinny[I].threads, WARPS = kSimtSkinny[I].warp_slices;
   constexpr int LANE_K = 4, WARP_K = 4 * LANE_K,
@@ -35,6 +35,7 @@ __global__ __launch_bounds__(kSimtSkinny[I].threads, kSimtSkinny[I].blocks_per_s
                 WORDS = B_K_CONTIGUOUS ? LANE_K : COLS;  // of a lane's part of B in a step
   static_assert(THREADS == WARPS * 32 && kSimtSkinny[I].tile_k * 2 == BLK_K * 4);
 
+  const GemmDesc p = product_of(batch, blockIdx.y);
   // ---- prologue ----
   __shared__ float sums[WARPS][BLK_M][BLK_N];  // (WARPS, BLK_M, BLK_N)
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
@@ -138,7 +139,7 @@ __global__ __launch_bounds__(kSimtSkinny[I].threads, kSimtSkinny[I].blocks_per_s
       read_c<float>(p, access, m0 + row, n0 + col, c);
 #pragma unroll
       for (int w = 0; w < WARPS; ++w) sum[0] += sums[w][row][col];
-      finish_vector<float>(p, access, m0 + row, n0 + col, sum, c, work_tile.slice * p.m * p.n);
+      finish_vector<float>(p, access, m0 + row, n0 + col, sum, c, work_tile.layer * slice_stride(p));
     }
     __syncthreads();  // the next tile's sums take the place of this tile's
   }
@@ -150,7 +151,7 @@ Status launch_config(const Launch& call) {
   const Schedule schedule(call, call.config.tile_k / 2);
   const auto with_width = [&](auto width) {
     return with_layouts(p, [&](auto a_k, auto b_k) {
-      return launch<simt_skinny<I, width, a_k, b_k>, true>(call, p, vector_access_of(p, call.modes.k_slices), schedule);
+      return launch<simt_skinny<I, width, a_k, b_k>, true>(call, p, vector_access_of(p), schedule);
     });
   };
   return std::min(alignment(p.a, p.m, p.k), alignment(p.b, p.k, p.n)) < 16

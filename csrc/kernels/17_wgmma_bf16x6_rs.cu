@@ -38,9 +38,15 @@ constexpr int kSumTiles = 16;  // K tiles whose sums are added in sequence, if n
 // An operand, (outer, K).
 struct Source {
   const float* data;
-  int64_t outer_stride, k_stride, outer, k;
+  int64_t outer_stride, k_stride, batch, outer, k;
   bool along_k;  // false: contiguous along the other direction
   bool wide;     // whether loads along the contiguous direction are aligned: 16 bytes along K, and 8 bytes otherwise
+
+  __device__ Source of_product(int64_t product) const {
+    Source x = *this;
+    x.data += product * batch;
+    return x;
+  }
 };
 
 // Four k of two rows, which a lane multiplies in a step of 16 k. Loads of either order fill neighbouring registers.
@@ -97,8 +103,8 @@ struct KTiles {
 // ALONG_K is streamed.along_k.
 template <int I, bool ALONG_K>
 __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
-    const GemmDesc p, const VectorAccess access, const Schedule schedule, const __grid_constant__ Source streamed,
-    const __grid_constant__ Source shared) {
+    const GemmDesc batch, const VectorAccess access, const Schedule schedule, const __grid_constant__ Source batch_streamed,
+    const __grid_constant__ Source batch_shared) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   constexpr Config CONFIG = kWgmmaBf16x6Rs[I];
   constexpr int BLK_M = CONFIG.tile_m, BLK_N = CONFIG.tile_n, STAGES = CONFIG.stages, GROUPS = CONFIG.threads / 128 - 1;
@@ -109,6 +115,8 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
   constexpr int ROWS = StagedPart::of(CONFIG).rows, COLS = StagedPart::of(CONFIG).columns, PITCH = StagedPart::of(CONFIG).pitch;
   static_assert(STAGES * (STAGE_BYTES + 32) + GROUPS * ROWS * PITCH * 4 == CONFIG.smem_bytes);
 
+  const GemmDesc p = product_of(batch, blockIdx.y);
+  const Source streamed = batch_streamed.of_product(blockIdx.y), shared = batch_shared.of_product(blockIdx.y);
   // ---- prologue ----
   extern __shared__ __align__(1024) char smem[];
   const uint32_t stages = smem_address(smem);                                         // (STAGES, PARTS, SHARED, 128 bytes)
@@ -335,9 +343,9 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
     named_barrier<128>(1 + group);
     constexpr int OF_WARP = ROWS / 4;
     const int64_t m0 = (STREAMS_A ? x0 : first_shared(work_tile.tile)) + warp * OF_WARP;
-    const int64_t n0 = STREAMS_A ? first_shared(work_tile.tile) : x0, d_offset = work_tile.slice * p.m * p.n;
+    const int64_t n0 = STREAMS_A ? first_shared(work_tile.tile) : x0, d_offset = work_tile.layer * slice_stride(p);
     finish_staged<float, OF_WARP, COLS, PITCH>(
-        p, access, RowShift<false>(p, access, m0, n0, d_offset), staged + warp * OF_WARP * PITCH, m0, n0, d_offset);
+        p, access, RowShift<false>(p, m0, n0, d_offset), staged + warp * OF_WARP * PITCH, m0, n0, d_offset);
   }
 #else
   asm("trap;");  // only sm_90a has wgmma
@@ -350,6 +358,7 @@ Source source_of(const MatrixView& x, int64_t outer, int64_t k) {
   return {static_cast<const float*>(x.data),
           x.row,
           x.col,
+          x.batch,
           outer,
           k,
           !along_outer,
@@ -361,7 +370,7 @@ Status launch_config(const Launch& call) {
   const GemmDesc& p = call.desc;
   const Source a = source_of(p.a, p.m, p.k), b = source_of(transpose(p.b), p.n, p.k);
   const Schedule schedule(call, call.config.tile_k);
-  const VectorAccess access = vector_access_of(p, call.modes.k_slices);
+  const VectorAccess access = vector_access_of(p);
   const bool streams_a = call.config.tile_m > call.config.tile_n;
   const Source &streamed = streams_a ? a : b, &shared = streams_a ? b : a;
   return streamed.along_k ? launch<wgmma_bf16x6_rs<I, true>, true>(call, p, access, schedule, streamed, shared)

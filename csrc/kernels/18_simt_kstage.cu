@@ -153,7 +153,8 @@ __global__ __launch_bounds__(kSimtKstage[I].threads, kSimtKstage[I].blocks_per_s
               reinterpret_cast<const Vec<float, BRows::G>&>(acc[i][j]);
       }
       __syncwarp();
-      finish_staged_f32<PASS_M, WARP_N, D_PITCH>(p, access, warp_sums, m + pass * PASS_M, n, work_tile.slice * p.m * p.n);
+      finish_staged_f32<PASS_M, WARP_N, D_PITCH>(
+          product_of(p, opaque_product()), access, warp_sums, m + pass * PASS_M, n, work_tile.layer * slice_stride(p));
       __syncwarp();
     }
   }
@@ -165,12 +166,12 @@ Status launch_config(const Launch& call) {
   const Schedule schedule(call, call.config.tile_k);
   const auto operand = [](const MatrixView& x, int64_t outer, int64_t k) {
     const bool along_k = order_of(x) == Order::row_major;
-    return RingOperand{static_cast<const float*>(x.data), along_k ? x.row : x.col, outer,
+    return RingOperand{static_cast<const float*>(x.data), along_k ? x.row : x.col, x.batch, outer,
                        alignment(x, outer, k) == 16 && (along_k ? k : outer) % 4 == 0};
   };
   return with_layouts(p, [&](auto a_k, auto b_k) {
     return launch<simt_kstage<I, a_k, b_k>, true>(
-        call, p, vector_access_of(p, call.modes.k_slices), schedule, operand(p.a, p.m, p.k), operand(transpose(p.b), p.n, p.k));
+        call, p, vector_access_of(p), schedule, operand(p.a, p.m, p.k), operand(transpose(p.b), p.n, p.k));
   });
 }
 

@@ -17,9 +17,9 @@ struct BatchInvariantBlocks {
   inline static thread_local int of_this_thread = 0;
 };
 
-// Checks everything but the result, and describes the product. D's dtype is set; its memory is the caller's to fill in.
-// self: null for the plain product.
-GemmDesc describe(const TensorMeta* self, const TensorMeta& mat1, const TensorMeta& mat2, ScalarType out_dtype,
+// Checks everything but the result, and describes the product, or the products of a batch. D's dtype is set; its memory is the
+// caller's to fill in. self: null for the plain product. rank: the operands' dimensions, 2 or 3.
+GemmDesc describe(const TensorMeta* self, const TensorMeta& mat1, const TensorMeta& mat2, size_t rank, ScalarType out_dtype,
                   const Options& options);
 
 // Checks what can be said of `out` before the product is described.

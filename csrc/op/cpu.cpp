@@ -199,12 +199,25 @@ void run_tiles(const GemmDesc& p) {
   });
 }
 
-}  // namespace
-
-void run_cpu(const GemmDesc& p) {
+void run_product(const GemmDesc& p) {
   if (suits_aten(p)) run_aten(p);
   else if (suits_fp32(p)) run_fp32(p);
   else run_tiles(p);
+}
+
+}  // namespace
+
+// Where there is a product for each thread, each thread computes whole products.
+void run_cpu(const GemmDesc& given) {
+  const GemmDesc p = fold_batch(given);
+  const int64_t grain = p.batch >= int64_t(torch::stable::get_num_threads()) ? 1 : p.batch;
+  torch::stable::parallel_for(0, p.batch, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      GemmDesc product = product_of(p, i);
+      product.batch = 1;
+      run_product(product);
+    }
+  });
 }
 
 }  // namespace tc

@@ -4,7 +4,7 @@
 
 namespace tc {
 
-// Computes `desc` on the CPU.
+// Computes all products of `desc` on the CPU.
 void run_cpu(const GemmDesc& desc);
 
 }  // namespace tc

@@ -5,6 +5,7 @@
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/accelerator.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "../gemm/plans.h"
@@ -55,12 +56,9 @@ Candidate plan_by_name(const PlanKey& key, const DeviceSpec& device, const std::
   return best;
 }
 
-}  // namespace
-
-void run_cuda(const GemmDesc& given, int32_t device_index, const std::string& kernel) {
-  const torch::stable::accelerator::DeviceGuard guard(device_index);
+// Runs a canonical problem of at most kMostProducts products on the device, which is the current one.
+void run_launch(const GemmDesc& desc, int32_t device_index, const std::string& kernel) {
   const DeviceSpec& device = device_spec(device_index);
-  const GemmDesc desc = canonical(given);
   const PlanKey key = key_of(desc);
   const Candidate candidate = kernel.empty() ? cached_plan(key, device) : plan_by_name(key, device, kernel);
   if (!candidate.kernel) fail_without_kernel(key, device, {});
@@ -74,6 +72,19 @@ void run_cuda(const GemmDesc& given, int32_t device_index, const std::string& ke
   const Status status = run(desc, candidate, device, memory, stream);
   if (memory) aoti_torch_cuda_caching_allocator_raw_delete(memory);  // reused only by later work on this stream
   check_status(status);
+}
+
+}  // namespace
+
+void run_cuda(const GemmDesc& given, int32_t device_index, const std::string& kernel) {
+  const torch::stable::accelerator::DeviceGuard guard(device_index);
+  const GemmDesc desc = canonical(given);
+  if (desc.batch <= kMostProducts) return run_launch(desc, device_index, kernel);
+  for (int64_t first = 0; first < desc.batch; first += kMostProducts) {
+    GemmDesc part = product_of(desc, first);
+    part.batch = std::min(kMostProducts, desc.batch - first);
+    run_launch(canonical(part), device_index, kernel);
+  }
 }
 
 }  // namespace tc

@@ -25,10 +25,12 @@ DType dtype_named(const std::string& name) {
   throw py::value_error("dtype must be float16, bfloat16 or float32, but got " + name);
 }
 
-using MatrixTuple = std::tuple<uintptr_t, int64_t, int64_t, std::string>;  // address, row stride, column stride, dtype
+// Address, batch stride, row stride, column stride, dtype.
+using MatrixTuple = std::tuple<uintptr_t, int64_t, int64_t, int64_t, std::string>;
 
 MatrixView matrix(const MatrixTuple& x) {
-  return {reinterpret_cast<void*>(std::get<0>(x)), std::get<1>(x), std::get<2>(x), 0, dtype_named(std::get<3>(x))};
+  const auto& [address, batch, row, col, dtype] = x;
+  return {reinterpret_cast<void*>(address), row, col, batch, dtype_named(dtype)};
 }
 
 py::dict describe(const KernelTraits& kernel, int i) {
@@ -83,14 +85,14 @@ py::dict gpu_peaks(const std::string& name, int sm, int num_sms) {
   return describe(known ? *known : derived_gpu(sm, num_sms, 1.7, 20.0 * num_sms));
 }
 
-std::string problem_text(int64_t m, int64_t n, int64_t k, const MatrixTuple& a, const MatrixTuple& b, const MatrixTuple& c,
-                         const MatrixTuple& d, float alpha, float beta, const std::string& activation, bool tf32,
-                         bool batch_invariant) {
+std::string problem_text(int64_t batch, int64_t m, int64_t n, int64_t k, const MatrixTuple& a, const MatrixTuple& b,
+                         const MatrixTuple& c, const MatrixTuple& d, float alpha, float beta, const std::string& activation,
+                         bool tf32, bool batch_invariant) {
   const Activation* found = find_activation(activation);
   if (!found) throw py::value_error("activation must be one of _C.activations, but got " + activation);
   const Precision precision = tf32 ? Precision::tf32 : Precision::ieee;
   const EpilogueArgs epilogue{alpha, beta, *found};
-  const GemmDesc desc{1, m, n, k, matrix(a), matrix(b), matrix(c), matrix(d), precision, batch_invariant, epilogue};
+  const GemmDesc desc{batch, m, n, k, matrix(a), matrix(b), matrix(c), matrix(d), precision, batch_invariant, false, epilogue};
   return text_of(key_of(canonical(desc)));
 }
 
@@ -100,13 +102,13 @@ PlanKey key_named(const std::string& text) {
   return *key;
 }
 
-// The parts of a problem's text: {"m": ..., "a": (dtype, row stride, column stride, alignment), ...}.
+// The parts of a problem's text: {"m": ..., "a": (dtype, row stride, column stride, batch stride, alignment), ...}.
 py::dict describe_problem(const std::string& text) {
   const PlanKey p = key_named(text);
-  const auto of = [](const MatrixKey& x) { return py::make_tuple(name_of(x.dtype), x.row, x.col, x.alignment); };
-  return py::dict(
-      "m"_a = p.m, "n"_a = p.n, "k"_a = p.k, "a"_a = of(p.a), "b"_a = of(p.b), "c"_a = of(p.c), "d"_a = of(p.d),
-      "precision"_a = name_of(p.precision), "activation"_a = name_of(p.activation), "batch_invariant"_a = p.batch_invariant);
+  const auto of = [](const MatrixKey& x) { return py::make_tuple(name_of(x.dtype), x.row, x.col, x.batch, x.alignment); };
+  return py::dict("batch"_a = p.batch, "m"_a = p.m, "n"_a = p.n, "k"_a = p.k, "a"_a = of(p.a), "b"_a = of(p.b), "c"_a = of(p.c),
+                  "d"_a = of(p.d), "precision"_a = name_of(p.precision), "activation"_a = name_of(p.activation),
+                  "batch_invariant"_a = p.batch_invariant);
 }
 
 // A GPU by Gpu.facts of tools/planning.py. Its ordinal is none of a CUDA device's, so that the cache tells them apart.
@@ -194,9 +196,9 @@ PYBIND11_MODULE(_C, module) {
 #undef TC_ADD_MESSAGE
   module.attr("messages") = messages;
   module.def("gpu_peaks", &gpu_peaks, py::arg("name"), py::arg("sm"), py::arg("num_sms"));
-  module.def("problem", &problem_text, py::kw_only(), py::arg("m"), py::arg("n"), py::arg("k"), py::arg("a"), py::arg("b"),
-             py::arg("c"), py::arg("d"), py::arg("alpha"), py::arg("beta"), py::arg("activation"), py::arg("tf32"),
-             py::arg("batch_invariant"));
+  module.def("problem", &problem_text, py::kw_only(), py::arg("batch"), py::arg("m"), py::arg("n"), py::arg("k"), py::arg("a"),
+             py::arg("b"), py::arg("c"), py::arg("d"), py::arg("alpha"), py::arg("beta"), py::arg("activation"),
+             py::arg("tf32"), py::arg("batch_invariant"));
   module.def("enter_batch_invariant_block", [] { ++BatchInvariantBlocks::of_this_thread; });
   module.def("exit_batch_invariant_block", [] { --BatchInvariantBlocks::of_this_thread; });
   module.def("in_batch_invariant_block", [] { return BatchInvariantBlocks::of_this_thread > 0; });
@@ -206,10 +208,12 @@ PYBIND11_MODULE(_C, module) {
   module.def("load_plans", &load_plans, py::arg("gpu"), py::arg("sm"), py::arg("num_sms"), py::arg("plans"));
   module.def("unload_plans", [] { set_plan_table(nullptr); });
   module.def("log_problems", &log_problems, py::arg("path"));
-  module.def("overlap", [](const MatrixTuple& x, int64_t x_rows, int64_t x_cols, const MatrixTuple& y, int64_t y_rows,
-                           int64_t y_cols) { return overlap(matrix(x), x_rows, x_cols, matrix(y), y_rows, y_cols); });
-  module.def("overlaps_itself",
-             [](const MatrixTuple& x, int64_t rows, int64_t cols) { return overlaps_itself(matrix(x), rows, cols); });
+  module.def(
+      "overlap", [](const MatrixTuple& x, int64_t x_rows, int64_t x_cols, const MatrixTuple& y, int64_t y_rows, int64_t y_cols,
+                    int64_t batch) { return overlap(matrix(x), x_rows, x_cols, matrix(y), y_rows, y_cols, batch); });
+  module.def("overlaps_itself", [](const MatrixTuple& x, int64_t rows, int64_t cols, int64_t batch) {
+    return overlaps_itself(matrix(x), rows, cols, batch);
+  });
   module.def("padded_offset", &padded_offset, py::arg("line"), py::arg("col"), py::arg("pitch"));
   module.def("swizzled_chunk", &swizzled_chunk, py::arg("line"), py::arg("chunk"), py::arg("chunks"));
   module.def("swizzled_offset", &swizzled_offset, py::arg("line"), py::arg("col"), py::arg("extent"), py::arg("bytes"));

@@ -70,7 +70,7 @@ void fail(const char* message, std::initializer_list<std::string> values) {
   throw std::runtime_error(result);
 }
 
-void require(AOTITorchError error, const char* what) { check(error == TORCH_SUCCESS, "tc::addmm: {} failed", what); }
+void require(AOTITorchError error, const char* what) { check(error == TORCH_SUCCESS, "torch_addmm_tc: {} failed", what); }
 
 std::string_view OwnedString::view() const {
   const char* data;
@@ -145,10 +145,13 @@ DType dtype_of(const TensorMeta& x) {
   }
 }
 
-OwnedTensor empty(int64_t m, int64_t n, ScalarType dtype, const TensorMeta& like) {
-  const int64_t sizes[] = {m, n}, strides[] = {n > 1 ? n : 1, 1};
+OwnedTensor empty(const Sizes& sizes, ScalarType dtype, const TensorMeta& like) {
+  constexpr int kMost = 3;
+  int64_t strides[kMost], stride = 1;
+  for (size_t d = sizes.size(); d-- > 0; stride *= std::max<int64_t>(1, sizes[d])) strides[d] = stride;
   AtenTensorHandle result;
-  require(aoti_torch_empty_strided(2, sizes, strides, dtype_code(dtype), like.device_type, like.device_index, &result),
+  require(aoti_torch_empty_strided(
+              int64_t(sizes.size()), sizes.data(), strides, dtype_code(dtype), like.device_type, like.device_index, &result),
           "allocating the result");
   return OwnedTensor(result);
 }
@@ -175,8 +178,8 @@ bool same_storage(const TensorMeta& x, const TensorMeta& y) {
   return abi::to<bool>(stack[0]);
 }
 
-void resize(AtenTensorHandle x, int64_t m, int64_t n) {
-  std::array<StableIValue, 3> stack{abi::from(new_reference(x)), abi::from(std::vector<int64_t>{m, n}),
+void resize(AtenTensorHandle x, const Sizes& sizes) {
+  std::array<StableIValue, 3> stack{abi::from(new_reference(x)), abi::from(std::vector<int64_t>(sizes.begin(), sizes.end())),
                                     abi::from(std::optional<torch::headeronly::MemoryFormat>())};
   call("aten::resize_", stack.data());
   OwnedTensor{stack[0]};

@@ -115,15 +115,15 @@ void check_backend(const char* name, AtenTensorHandle x);
 
 DType dtype_of(const TensorMeta& x);
 
-// A row-major (m, n) tensor, on the device of `like`.
-OwnedTensor empty(int64_t m, int64_t n, ScalarType dtype, const TensorMeta& like);
+// A contiguous tensor, on the device of `like`.
+OwnedTensor empty(const Sizes& sizes, ScalarType dtype, const TensorMeta& like);
 
 // Whether autograd would record an operation on x here and now.
 bool autograd_would_record(AtenTensorHandle x);
 
 bool same_storage(const TensorMeta& x, const TensorMeta& y);
 
-// Resizes x to (m, n), as aten::resize_ does.
-void resize(AtenTensorHandle x, int64_t m, int64_t n);
+// Resizes x, as aten::resize_ does.
+void resize(AtenTensorHandle x, const Sizes& sizes);
 
 }  // namespace tc

@@ -12,30 +12,30 @@ __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// Copies the box at (x, y) to shared memory. x and y count elements, x along the map's innermost dimension. `barrier` counts
-// the bytes that arrive.
-__device__ __forceinline__ void tma_load(uint32_t smem, const CUtensorMap& map, uint32_t barrier, int x, int y) {
+// Copies the box at (x, y) of matrix z to shared memory. x and y count elements, x along the map's innermost dimension. `barrier`
+// counts the bytes that arrive.
+__device__ __forceinline__ void tma_load(uint32_t smem, const CUtensorMap& map, uint32_t barrier, int x, int y, int z) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(
           smem),
-      "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(0)
+      "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z)
       : "memory");
 }
 
 // The same to the shared memory of several blocks of the cluster: bit i of `blocks` is block i. Data and barrier lie at the same
 // addresses in each, and each block's barrier counts the bytes that the block receives.
-__device__ __forceinline__ void tma_load_multicast(uint32_t smem, const CUtensorMap& map, uint32_t barrier, int x, int y,
+__device__ __forceinline__ void tma_load_multicast(uint32_t smem, const CUtensorMap& map, uint32_t barrier, int x, int y, int z,
                                                    uint16_t blocks) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
       "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(smem),
-      "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(0), "h"(blocks)
+      "l"(&map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(blocks)
       : "memory");
 }
 
-// Copies the box at (x, y) to L2.
-__device__ __forceinline__ void tma_prefetch(const CUtensorMap& map, int x, int y) {
-  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(&map), "r"(x), "r"(y), "r"(0)
+// Copies the box at (x, y) of matrix z to L2.
+__device__ __forceinline__ void tma_prefetch(const CUtensorMap& map, int x, int y, int z) {
+  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(&map), "r"(x), "r"(y), "r"(z)
                : "memory");
 }
 

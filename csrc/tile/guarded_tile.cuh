@@ -16,11 +16,18 @@ struct GuardedOperand {
   int64_t leading;   // the leading dimension
   int64_t row_step;  // between the rows of a thread's copies
   int64_t k_step;    // between two K tiles
+  int64_t batch;     // from a product's to the next one's
   int width;         // the largest of 16, 8, 4 and 2 that divides the address of every row
   int copy;          // what a thread copies at once: 16 if the width is 2, and the width otherwise
   int row_bytes;     // of a row in shared memory
   int lanes_shift;   // log2 of the threads that copy a row
   bool k_contiguous;
+
+  __device__ GuardedOperand of_product(int64_t product) const {
+    GuardedOperand x = *this;
+    x.data += product * batch;
+    return x;
+  }
 };
 
 // The tile keeps the operand's order in memory, as SwizzledTile does, which reads it: (MN, BLK_K) if K is contiguous, (BLK_K,
@@ -58,6 +65,7 @@ struct GuardedTile {
             leading,
             (THREADS >> lanes_shift) * leading,
             k_contiguous ? BLK_K * 2 : BLK_K * leading,
+            view.batch * 2,
             width,
             copy,
             row_bytes,

@@ -50,8 +50,9 @@ struct Grid {
   int64_t blocks;
   int threads;
   int smem_bytes = 0;
-  int cluster = 1;  // blocks per cluster
-  bool pdl = true;  // if the kernel uses PDL
+  int cluster = 1;       // blocks per cluster
+  bool pdl = true;       // if the kernel uses PDL
+  int64_t products = 1;  // of a batch, each with so many blocks
 };
 
 // USES_PDL requires that every block of the kernel calls wait_on_dependencies. Without that wait the kernel would race with the
@@ -69,7 +70,7 @@ Status launch_grid(const Grid& grid, const DeviceSpec& device, void* stream, con
     attributes[count++].val.clusterDim = {unsigned(grid.cluster), 1, 1};
   }
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(unsigned(grid.blocks));
+  config.gridDim = dim3(unsigned(grid.blocks), unsigned(grid.products));
   config.blockDim = dim3(unsigned(grid.threads));
   config.dynamicSmemBytes = size_t(grid.smem_bytes);
   config.stream = static_cast<cudaStream_t>(stream);
@@ -78,9 +79,10 @@ Status launch_grid(const Grid& grid, const DeviceSpec& device, void* stream, con
   return status_of(cudaLaunchKernelEx(&config, Kernel, args...), "cudaLaunchKernelEx");
 }
 
-// Launches a persistent grid: as many blocks as the GPU holds at once, or one per tile and K slice if those are fewer.
-template <auto Kernel, bool USES_PDL = false, typename... Args>
-Status launch(const Launch& call, const Args&... args) {
+// Launches a persistent grid of `rows` rows. Each has as many blocks as the GPU holds at once, or one per work tile if those are
+// fewer.
+template <auto Kernel, bool USES_PDL, typename... Args>
+Status launch_rows(const Launch& call, int64_t rows, const Args&... args) {
   const Config& config = call.config;
   const Status smem = allow_smem<Kernel>(config.smem_bytes, call.device.ordinal);
   if (!smem.ok()) return smem;
@@ -90,7 +92,19 @@ Status launch(const Launch& call, const Args&... args) {
   // first SMs that fall free (uses_pdl).
   const bool pdl = !needs_order(call.desc, config, call.modes) && (config.blocks_per_sm == 1 || work <= resident);
   return launch_grid<Kernel, USES_PDL>(
-      {std::min(work, resident), config.threads, config.smem_bytes, 1, pdl}, call.device, call.stream, args...);
+      {std::min(work / rows, resident), config.threads, config.smem_bytes, 1, pdl, rows}, call.device, call.stream, args...);
+}
+
+// Launches a kernel whose grid has a row of blocks for each product.
+template <auto Kernel, bool USES_PDL = false, typename... Args>
+Status launch(const Launch& call, const Args&... args) {
+  return launch_rows<Kernel, USES_PDL>(call, call.desc.batch, args...);
+}
+
+// Launches a kernel whose blocks walk over the work tiles of all products.
+template <auto Kernel, bool USES_PDL, typename... Args>
+Status launch_walk(const Launch& call, const Args&... args) {
+  return launch_rows<Kernel, USES_PDL>(call, 1, args...);
 }
 
 // How many clusters of `blocks` blocks a GPU holds at once. The answer depends on how the GPU's SMs are grouped, so that the
@@ -117,10 +131,10 @@ Status resident_clusters(int64_t& resident, const Config& config, int blocks, in
   return status_of(error, "cudaOccupancyMaxActiveClusters");
 }
 
-// Launches a grid of clusters, one for each of `work` work tiles. If their blocks do not share K, the grid is persistent and
-// has at most as many clusters as the GPU holds at once.
+// Launches a grid of `rows` rows of clusters, in each one for each of `work` work tiles. If their blocks do not share K, the grid is
+// persistent and a row has at most as many clusters as the GPU holds at once.
 template <auto Kernel, bool USES_PDL, typename... Args>
-Status launch_clusters(const Launch& call, int64_t work, const Args&... args) {
+Status launch_clusters(const Launch& call, int64_t work, int64_t rows, const Args&... args) {
   const Config& config = call.config;
   const Cluster& cluster = call.modes.cluster;
   const Status smem = allow_smem<Kernel>(config.smem_bytes, call.device.ordinal);
@@ -136,7 +150,7 @@ Status launch_clusters(const Launch& call, int64_t work, const Args&... args) {
   }
   return launch_grid<Kernel, USES_PDL>(
       {clusters * cluster.blocks(), config.threads, config.smem_bytes, cluster.blocks(),
-       !needs_order(call.desc, config, call.modes)},
+       !needs_order(call.desc, config, call.modes), rows},
       call.device, call.stream, args...);
 }
 

@@ -11,6 +11,7 @@ namespace tc {
 struct RingOperand {
   const float* data;
   int64_t leading;  // the leading dimension, in elements
+  int64_t batch;    // elements from a product's to the next one's
   int64_t outer;
   bool vectors;  // rows consist of whole 16-byte vectors
 };
@@ -36,10 +37,11 @@ struct PaddedRing {
 
   __device__ explicit PaddedRing(const RingOperand& x) : x(x) {}
 
-  // Goes to the K tiles of the output tile at outer0, from k0 on.
+  // Goes to the K tiles of the output tile at outer0 of the block's product, from k0 on.
   __device__ __forceinline__ void go_to(int64_t outer0, int64_t k0) {
     const int row = x.vectors ? Copies<4>::row() : Copies<1>::row(), col = x.vectors ? Copies<4>::col() : Copies<1>::col();
-    next = x.data + ((K_CONTIGUOUS ? outer0 : k0) + row) * x.leading + (K_CONTIGUOUS ? k0 : outer0) + col;
+    next =
+        x.data + blockIdx.y * x.batch + ((K_CONTIGUOUS ? outer0 : k0) + row) * x.leading + (K_CONTIGUOUS ? k0 : outer0) + col;
     outer_left = int(min(int64_t(MN), x.outer - outer0));
   }
 

@@ -77,26 +77,30 @@ struct ClusterShape {
 // A unit of work for a block: `count` K tiles of an output tile, from K tile `first` on.
 struct WorkTile {
   TileIndex tile;
-  int slice, first, count;  // count may be 0 in the last K slices
+  int layer, product;  // of D, see partial_products; of the batch
+  int first, count;    // count may be 0 in the last K slices
 };
 
 // K tiles that a block prefetches at most. 8 and 16 gain no more than 4, and 2 less (H100, 12 problems).
 constexpr int kPrefetched = 4;
 
-// All work tiles of a problem: each output tile once per K slice, or once per cluster whose blocks share K.
+// All work tiles of `products` products: each output tile once per K slice, or once per cluster whose blocks share K. A kernel
+// either walks over the work tiles of all products, or its grid has a row of blocks for each product, which walk over those of
+// one.
 struct Schedule {
   Raster raster;
   int k_tiles, per_slice, size;
   int prefetched;  // K tiles that a block copies to L2 before the previous kernel has ended
-  Divisor tiles;
+  Divisor tiles, products;
 
-  Schedule(const Launch& call, int tile_k)
+  Schedule(const Launch& call, int tile_k, int64_t products = 1)
       : raster(call, rows_at_once(call)),
         k_tiles(int((call.desc.k + tile_k - 1) / tile_k)),
         per_slice((k_tiles + call.modes.k_slices - 1) / call.modes.k_slices),
-        size(raster.size * call.modes.layers()),
+        size(raster.size * call.modes.layers() * int(products)),
         prefetched(prefetches_k_tiles(call.desc, call.config, call.modes, call.device.gpu.num_sms) ? kPrefetched : 0),
-        tiles(std::max(1, raster.size)) {}
+        tiles(std::max(1, raster.size)),
+        products(int(products)) {}
 
   // The tiles that the GPU holds at once should span about as many rows as columns: the GPU then reads the least. If the GPU holds
   // all tiles at once, the tiles of a GPC should span as many rows as columns, because L2 merges the reads of a GPC's SMs
@@ -104,7 +108,8 @@ struct Schedule {
   static int rows_at_once(const Launch& call) {
     constexpr int kSmsOfGpc = 16;
     const int blocks = call.modes.cluster.blocks();
-    const int64_t tiles = ceil_div(call.desc.m, call.config.tile_m) * ceil_div(call.desc.n, call.modes.columns);
+    const int64_t tiles =
+        call.desc.batch * ceil_div(call.desc.m, call.config.tile_m) * ceil_div(call.desc.n, call.modes.columns);
     const int64_t at_once = int64_t(call.device.gpu.num_sms) * call.config.blocks_per_sm;
     const double columns_per_row =
         double(call.modes.columns * call.modes.cluster.n) / (call.config.tile_m * call.modes.cluster.m);
@@ -113,13 +118,11 @@ struct Schedule {
   }
 
   __device__ WorkTile operator[](int work) const {
-    const int slice = tiles.into(work);
-    return slice_of(raster[work - slice * tiles.value], slice);
+    const int layer = tiles.into(work), slice = products.into(layer), first = slice * per_slice;
+    return {raster[work - layer * tiles.value], layer, layer - slice * products.value, first, count_from(first)};
   }
-  __device__ WorkTile slice_of(const TileIndex& tile, int slice) const {
-    const int first = slice * per_slice;
-    return {tile, slice, first, max(0, min(per_slice, k_tiles - first))};
-  }
+  // How many K tiles a K slice has that begins with K tile `first`.
+  __device__ int count_from(int first) const { return max(0, min(per_slice, k_tiles - first)); }
 };
 
 }  // namespace tc

@@ -53,13 +53,15 @@ inline Status make_tensor_map(CUtensorMap& map, void* data, DType dtype, int64_t
   return status_of(result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue, "cuTensorMapEncodeTiled");
 }
 
-// Describes boxes of an operand x, (outer, K): (tile_outer, 128 bytes) if K is contiguous, and otherwise rows of 128 bytes, as many
-// k as a row has elements. The kernel says which, because the strides of a single element do not. TMA rounds fp32 to TF32: wgmma
-// would truncate it, which doubles the error.
-inline Status make_box_map(CUtensorMap& map, const MatrixView& x, int64_t outer, int64_t k, bool k_contiguous, int tile_outer) {
+// Describes boxes of an operand x of `batch` products, (outer, K) each: (tile_outer, 128 bytes) if K is contiguous, and
+// otherwise rows of 128 bytes, as many k as a row has elements. The kernel says which, because the strides of a single element do
+// not. TMA rounds fp32 to TF32: wgmma would truncate it, which doubles the error.
+inline Status make_box_map(CUtensorMap& map, const MatrixView& x, int64_t batch, int64_t outer, int64_t k, bool k_contiguous,
+                           int tile_outer) {
   constexpr CUtensorMapDataType tf32 = CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
-  return k_contiguous ? make_tensor_map(map, x.data, x.dtype, outer, k, x.row, tile_outer, {}, {}, tf32)
-                      : make_tensor_map(map, x.data, x.dtype, k, outer, x.col, kBoxBytes / size_of(x.dtype), {}, {}, tf32);
+  const Layers all{matrices_of(x, batch), x.batch};
+  return k_contiguous ? make_tensor_map(map, x.data, x.dtype, outer, k, x.row, tile_outer, all, {}, tf32)
+                      : make_tensor_map(map, x.data, x.dtype, k, outer, x.col, kBoxBytes / size_of(x.dtype), all, {}, tf32);
 }
 
 // How many of a tile's rows TMA loads: the `left` rows that lie in the matrix, rounded up to a multiple of `unit`. Rows beyond
@@ -73,13 +75,14 @@ __host__ __device__ inline int rows_inside(int tile, int64_t left, int unit) {
 struct TmaDescriptors {
   CUtensorMap tile, last;  // last: for the last of several tiles, if that tile reaches beyond the matrix
   int outer, tile_outer;
+  int next_product;  // matrices from a product's to the next one's; 0 if all share the operand
 };
 
-inline Status make_tma_descriptors(TmaDescriptors& map, const MatrixView& x, int64_t outer, int64_t k, bool k_contiguous,
-                                   int tile_outer) {
-  map.outer = int(outer), map.tile_outer = tile_outer;
+inline Status make_tma_descriptors(TmaDescriptors& map, const MatrixView& x, int64_t batch, int64_t outer, int64_t k,
+                                   bool k_contiguous, int tile_outer) {
+  map.outer = int(outer), map.tile_outer = tile_outer, map.next_product = x.batch != 0;
   if (k == 0) return {};
-  const auto make = [&](CUtensorMap& to, int rows) { return make_box_map(to, x, outer, k, k_contiguous, rows); };
+  const auto make = [&](CUtensorMap& to, int rows) { return make_box_map(to, x, batch, outer, k, k_contiguous, rows); };
   const Status tile = make(map.tile, rows_inside(tile_outer, outer, 8));
   const bool two = k_contiguous && outer > tile_outer && outer % tile_outer != 0;
   return tile.ok() && two ? make(map.last, rows_inside(tile_outer, outer % tile_outer, 8)) : tile;
@@ -91,8 +94,8 @@ struct TmaOperands {
 
 inline Status make_tma_operands(TmaOperands& operands, const Launch& call, bool a_k_contiguous, bool b_k_contiguous) {
   const GemmDesc& p = call.desc;
-  const Status a = make_tma_descriptors(operands.a, p.a, p.m, p.k, a_k_contiguous, call.config.tile_m);
-  return a.ok() ? make_tma_descriptors(operands.b, transpose(p.b), p.n, p.k, b_k_contiguous, call.modes.columns) : a;
+  const Status a = make_tma_descriptors(operands.a, p.a, p.batch, p.m, p.k, a_k_contiguous, call.config.tile_m);
+  return a.ok() ? make_tma_descriptors(operands.b, transpose(p.b), p.batch, p.n, p.k, b_k_contiguous, call.modes.columns) : a;
 }
 
 // Calls act(math, a, b, operands) for a kernel whose operands come by TMA: math, layouts (dispatch.h), tensor maps.
@@ -116,30 +119,33 @@ template <bool K_CONTIGUOUS, int UNIT = 64>
 struct TmaOperandTile {
   const TmaDescriptors& map;
   const int outer;  // the tile's first row of A or column of B
+  const int product;
   // 128-byte rows that TMA loads per K tile: none if the tile lies outside the matrix.
   const int lines = max(0, rows_inside(map.tile_outer, map.outer - outer, K_CONTIGUOUS ? 8 : UNIT));
   const CUtensorMap& box = K_CONTIGUOUS && outer > 0 && lines < map.tile_outer ? map.last : map.tile;
+  const int matrix = product * map.next_product;
 
   __device__ __forceinline__ void load(uint32_t smem, uint32_t barrier, int k0) const {
-    if (K_CONTIGUOUS) tma_load(smem, box, barrier, k0, outer);
+    if (K_CONTIGUOUS) tma_load(smem, box, barrier, k0, outer, matrix);
     else
-      for (int i = 0; i < lines; i += UNIT) tma_load(smem + i * kBoxBytes, box, barrier, outer + i, k0);
+      for (int i = 0; i < lines; i += UNIT) tma_load(smem + i * kBoxBytes, box, barrier, outer + i, k0, matrix);
   }
 
   // Copies the tile to L2.
   __device__ __forceinline__ void prefetch(int k0) const {
     if (K_CONTIGUOUS) {
-      if (lines > 0) tma_prefetch(box, k0, outer);
+      if (lines > 0) tma_prefetch(box, k0, outer, matrix);
     } else {
-      for (int i = 0; i < lines; i += UNIT) tma_prefetch(box, outer + i, k0);
+      for (int i = 0; i < lines; i += UNIT) tma_prefetch(box, outer + i, k0, matrix);
     }
   }
 
   // Loads the tile for several blocks of the cluster, see tma_load_multicast.
   __device__ __forceinline__ void load_multicast(uint32_t smem, uint32_t barrier, int k0, uint16_t blocks) const {
-    if (K_CONTIGUOUS) tma_load_multicast(smem, box, barrier, k0, outer, blocks);
+    if (K_CONTIGUOUS) tma_load_multicast(smem, box, barrier, k0, outer, matrix, blocks);
     else
-      for (int i = 0; i < lines; i += UNIT) tma_load_multicast(smem + i * kBoxBytes, box, barrier, outer + i, k0, blocks);
+      for (int i = 0; i < lines; i += UNIT)
+        tma_load_multicast(smem + i * kBoxBytes, box, barrier, outer + i, k0, matrix, blocks);
   }
 };
 
