@@ -1,10 +1,10 @@
 """Real networks with random weights, with torch's products and with this package's.
 
-    python -m bench.models [--json FILE] [--float32] [--small] [--only TEXT] [--task TASK] [--rounds N]     (needs transformers)
+    python -m bench.models [--json FILE] [--float32] [--matmul-attention] [--small] [--only TEXT] [--task TASK] [--rounds N]
 
-The networks are GPT-2 (Conv1D layers and a head of 50257 tokens), a BERT encoder, Llama-style layers and a ViT, in fp16 and
-bf16 or, with --float32, in float32 without TF32. The tasks are prefill and, for networks that generate text, decoding with a
-cache.
+The command needs transformers. The networks are GPT-2 (Conv1D layers and a head of 50257 tokens), a BERT encoder, Llama-style
+layers and a ViT, in fp16 and bf16 or, with --float32, in float32 without TF32. The tasks are prefill and, for networks that
+generate text, decoding with a cache.
 
 Each network runs in these modes, which take turns: eager, inside enabled(), with swap_linears, compiled, and compiled with
 compile_options(). A time is the wall clock of a whole forward call. Decoding is host-bound, and the host's time varies more
@@ -13,7 +13,7 @@ than the kernels' time: the spread is large.
 The results also have the GPU time of a call, the part of it that products take (with their fused activations), the error
 against the same network in float32 (float64 for float32) and, for GPT-2, the number of greedy steps that give torch's tokens.
 
---small runs tiny networks. They need no GPU.
+--matmul-attention writes attention with torch.matmul instead of a fused kernel. --small runs tiny networks. They need no GPU.
 """
 
 import argparse
@@ -35,8 +35,8 @@ from bench.timing import record
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # The operators that the profiler counts as products: this package's, or torch's if this package's did not run.
-OURS = {"tc::addmm"}
-PRODUCTS = {"aten::addmm", "aten::mm", "aten::_addmm_activation"}
+OURS = {"tc::addmm", "tc::baddbmm"}
+PRODUCTS = {"aten::addmm", "aten::mm", "aten::_addmm_activation", "aten::bmm", "aten::baddbmm"}
 # Modes whose GPU time is compared: without this package, with this package.
 PAIRS = ("torch", "enabled()"), ("torch.compile", "torch.compile, compile_options()")
 GREEDY_STEPS = 64
@@ -62,11 +62,11 @@ class Network:
     image: int = 0
 
 
-def networks(small: bool) -> list[Network]:
+def networks(small: bool, matmul_attention: bool = False) -> list[Network]:
     """Return the networks, or tiny versions of them."""
-    t = transformers
+    t, attention = transformers, {"attn_implementation": "eager"} if matmul_attention else {}
     width, layers, heads, vocabulary = (64, 2, 4, 501) if small else (768, 12, 12, 50257)
-    special = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+    special = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0, **attention}
     gpt2 = t.GPT2Config(n_embd=width, n_layer=layers, n_head=heads, vocab_size=vocabulary, **special)
     bert = t.BertConfig(
         hidden_size=width,
@@ -74,6 +74,7 @@ def networks(small: bool) -> list[Network]:
         num_attention_heads=heads,
         intermediate_size=4 * width,
         vocab_size=vocabulary,
+        **attention,
     )
     llama = t.LlamaConfig(
         hidden_size=64 if small else 4096, intermediate_size=224 if small else 14336, num_hidden_layers=2, vocab_size=501,
@@ -81,8 +82,9 @@ def networks(small: bool) -> list[Network]:
     )  # fmt: skip
     side = 32 if small else 224
     vit = t.ViTConfig(
-        hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4 * width, image_size=side
-    )
+        hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4 * width, image_size=side,
+        **attention,
+    )  # fmt: skip
     few = (2, 16) if small else None
     return [
         Network("GPT-2", lambda: t.GPT2LMHeadModel(gpt2), (few or (8, 1024),), (1, 16)),
@@ -293,6 +295,7 @@ def main():
     parser = argparse.ArgumentParser(prog="python -m bench.models", description=__doc__.split("\n")[0])
     parser.add_argument("--json", type=Path, help="write the figures to this file and the table to the .md file beside it")
     parser.add_argument("--float32", action="store_true", help="run in float32 without TF32, instead of the 16-bit dtypes")
+    parser.add_argument("--matmul-attention", action="store_true", help="write attention with torch.matmul")
     parser.add_argument("--small", action="store_true", help="run tiny networks")
     parser.add_argument("--only", default="", help="run only networks whose name contains this")
     parser.add_argument(
@@ -300,11 +303,10 @@ def main():
     )
     parser.add_argument("--rounds", type=int, default=15, help="rounds of a prefill; a decoding step takes four times as many")
     options = parser.parse_args()
-    chosen = [network for network in networks(options.small) if options.only in network.name]
+    every = networks(options.small, options.matmul_attention)
+    chosen = [network for network in every if options.only in network.name]
     if not chosen:
-        parser.error(
-            f"--only {options.only!r} matches no network; they are {', '.join(n.name for n in networks(options.small))}"
-        )
+        parser.error(f"--only {options.only!r} matches no network; they are {', '.join(n.name for n in every)}")
     result = {"record": record() if DEVICE == "cuda" else {}, "rows": []}
     with torch.inference_mode():
         for network in track(chosen, "models"):

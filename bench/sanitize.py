@@ -20,7 +20,7 @@ os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"  # torch reads the variable a
 import torch  # noqa: E402
 
 import torch_addmm_tc as tc  # noqa: E402
-from torch_addmm_tc.testing import Case, kernel_grid, matrix, multiplies, runnable_configs  # noqa: E402
+from torch_addmm_tc.testing import Case, kernel_grid, matrices, matrix, multiplies, runnable_configs  # noqa: E402
 
 F32, BF16 = torch.float32, torch.bfloat16
 
@@ -67,6 +67,12 @@ CHECKS = [
     Check(Case(40, 28, 5000, F32)),
     Check(Case(72, 141, 203, F32, tf32=True)),
     Check(Case(72, 136, 200, F32, b="col", c="row_pitched", tf32=True)),
+    # Batches, whose matrices lie at any distance. The last matrix ends with the allocation.
+    Check(Case(40, 72, 24, batch=3, broadcast="(B,M,N)", batches=("stacked", "between", "stacked"))),
+    Check(Case(73, 141, 75, BF16, batch=3, broadcast="(B,M,N)", batches=("odd", "odd", "odd"))),
+    Check(Case(40, 136, 1100, batch=2, broadcast="(B,1,N)", batches=("shared", "stacked", "stacked"))),
+    Check(Case(73, 136, 200, F32, batch=2, broadcast="(B,M,N)", batches=("odd", "shared", "stacked"))),
+    Check(Case(72, 136, 200, F32, batch=2, broadcast="(N)", tf32=True)),
 ]
 
 
@@ -109,7 +115,9 @@ def main() -> int:
         for case, d in [x for x in chosen if any(can_run(kernel, name, x.case) for name in names)][part::parts]:
             args, expected = inputs_and_reference(case, options.seed)
             on_gpu = [on_device(x) for x in args]
-            empty = matrix(d, case.m, case.n, case.out_dtype or case.dtype, "cpu").fill_(math.nan)
+            made = {"rows": case.m, "cols": case.n, "dtype": case.out_dtype or case.dtype, "device": "cpu"}
+            empty = matrix(d, **made) if case.batch is None else matrices("stacked", case.batch, d, **made)
+            empty.fill_(math.nan)
             for name in (x for x in names if can_run(kernel, x, case)):
                 out = case.run(name, on_gpu, on_device(empty))
                 error = expected.error(out.cpu())

@@ -52,7 +52,7 @@ def pytest_generate_tests(metafunc):
 
 def test_grid_cases(kernel, case):
     args = case.inputs("cuda")
-    out = torch.full((case.m, case.n), math.nan, dtype=case.out_dtype or case.dtype, device="cuda")
+    out = torch.full(case.shape, math.nan, dtype=case.out_dtype or case.dtype, device="cuda")
     assert case.reference(args).error(case.run(kernel, args, out)) <= 1
 
 
@@ -117,6 +117,8 @@ def stability_cases():
         Case(300, 264, 520, torch.float32, tf32=True),  # B is repacked
         Case(300, 264, 520, torch.float32),
         Case(40, 520, 5000, torch.float32, broadcast="(N)"),
+        Case(137, 265, 331, batch=7, broadcast="(B,M,N)"),
+        Case(40, 264, 3000, batch=3, broadcast="(B,1,N)", batches=("stacked", "shared", "stacked")),
     )
     for kernel, names in KERNELS:
         for case in cases if kernel["split_k"] or len(kernel["clusters"]) > 1 else ():
@@ -132,7 +134,7 @@ def test_concurrent_launches_are_bitwise_equal(kernel, case):
     TMA, barriers, programmatic dependent launch and the sum of K slices must not race between launches.
     """
     args = case.inputs("cuda")
-    first = case.run(kernel, args, torch.empty(case.m, case.n, dtype=case.out_dtype or case.dtype, device="cuda"))
+    first = case.run(kernel, args, torch.empty(case.shape, dtype=case.out_dtype or case.dtype, device="cuda"))
     assert case.reference(args).error(first) <= 1
     outs = [torch.empty_like(first) for _ in range(20)]
     graph, streams = torch.cuda.CUDAGraph(), (torch.cuda.Stream(), torch.cuda.Stream())
@@ -169,6 +171,7 @@ MANY_TILES = (
     Case(5000, 5001, 40, c="row_pitched"),  # C by TMA, D in vectors
     Case(5000, 5001, 40, broadcast="(N)"),  # C as one row, D in vectors
     Case(5000, 5000, 40, c="col"),  # C by element, D by TMA
+    Case(300, 300, 40, batch=300, broadcast="(B,M,N)"),  # C and D by TMA
 )
 
 
@@ -178,7 +181,7 @@ def test_persistent_blocks_compute_several_tiles(kernel, case):
     """The problem has more tiles than the GPU runs at once, so a persistent block computes several."""
     case = suited(case, kernel)
     args = case.inputs("cuda")
-    out = torch.full((case.m, case.n), math.nan, dtype=case.out_dtype or case.dtype, device="cuda")
+    out = torch.full(case.shape, math.nan, dtype=case.out_dtype or case.dtype, device="cuda")
     assert case.reference(args).error(case.run(kernel, args, out)) <= 1
 
 

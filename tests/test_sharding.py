@@ -78,6 +78,30 @@ def check_every_placement(mesh):
             assert torch.allclose(relu, torch.relu(a @ b), atol=1e-5), name
 
 
+def check_batches(mesh):
+    from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
+
+    from torch_addmm_tc.registration import sharding  # noqa: F401
+
+    placements = {  # of batch1, of batch2, and of a result that needs no communication
+        "batches": (Shard(0), Shard(0), Shard(0)),
+        "rows": (Shard(1), Replicate(), Shard(1)),
+        "columns": (Replicate(), Shard(2), Shard(2)),
+        "K": (Shard(2), Shard(1), Partial()),
+    }
+    for broadcast in ("()", "(N)", "(B,1,N)", "(1,M,1)", "(B,M,N)"):
+        torch.manual_seed(0)
+        c, a, b = Case(6, 10, 8, torch.float32, batch=4, broadcast=broadcast).inputs("cpu")
+        dc = distribute_tensor(c, mesh, [Replicate()])
+        for name, (of_a, of_b, of_d) in placements.items():
+            da, db = distribute_tensor(a, mesh, [of_a]), distribute_tensor(b, mesh, [of_b])
+            result = torch.ops.tc.baddbmm(None, da, db)
+            assert result.placements == (of_d,) and torch.allclose(result.full_tensor(), a @ b, atol=1e-5), name
+            result = torch.ops.tc.baddbmm(dc, da, db, beta=0.5, alpha=2)
+            expected = torch.baddbmm(c, a, b, beta=0.5, alpha=2)
+            assert torch.allclose(result.full_tensor(), expected, atol=1e-5), (broadcast, name)
+
+
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
@@ -171,6 +195,10 @@ def test_rank_outside_the_mesh_gets_an_empty_result(tmp_path):
 
 def test_uneven_shards_keep_the_full_shape_and_strides(tmp_path):
     run_in_two_processes(tmp_path, check_uneven_shards)
+
+
+def test_batches(tmp_path):
+    run_in_two_processes(tmp_path, check_batches)
 
 
 def test_every_placement_matches_torch(tmp_path):

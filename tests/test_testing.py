@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from torch_addmm_tc.testing import BROADCASTS, Case, case_grid, integers, reference, sample, self_shape
+from torch_addmm_tc.testing import BATCHES, BROADCASTS, Case, case_grid, integers, reference, sample, self_shape
 
 
 def correct_result(case):
@@ -103,6 +103,7 @@ def test_sample_has_every_value_and_depends_on_its_seed():
 def test_case_grid_covers_broadcasts_and_special_scalars():
     grid = case_grid()
     assert len(grid) == len(set(map(str, grid))) == len(set(grid))
-    assert {c.broadcast for c in grid} == set(BROADCASTS)
+    assert {c.broadcast for c in grid if c.batch is None} == set(BROADCASTS)
+    assert {kind for c in grid for kind in c.batches} == set(BATCHES) and {c.batch for c in grid} >= {None, 0, 1, 3, 300}
     assert any(c.k == 0 for c in grid) and any(c.beta == 0 for c in grid) and any(math.isnan(c.alpha) for c in grid)
     assert self_shape("(M,1)", 3, 5) == (3, 1) and self_shape("()", 3, 5) == () and self_shape("(N)", 3, 5) == (5,)

@@ -89,7 +89,7 @@ def test_keys_survive_a_round_trip():
     for text in texts:
         facts = _C.describe_problem(text)
         a = facts["a"]
-        assert f" m={facts['m']} n={facts['n']} k={facts['k']} a={a[0]}:{a[1]},{a[2]},0@{a[3]} " in text
+        assert f" m={facts['m']} n={facts['n']} k={facts['k']} a={a[0]}:{a[1]},{a[2]},{a[3]}@{a[4]} " in text
     for wrong in ("", "x", PROBLEM + " ", PROBLEM.replace("none", "gelu"), PROBLEM.replace("@16", "@272"), PROBLEM[:-1]):
         with pytest.raises(ValueError, match="a problem must be written as"):
             _C.describe_problem(wrong)

@@ -1,4 +1,4 @@
-"""The public functions, over torch.ops.tc.addmm and addmm_out. Importing this module loads _C, which defines both."""
+"""The public functions, over torch.ops.tc. Importing this module loads _C, which defines the ops."""
 
 import warnings
 from contextlib import contextmanager
@@ -10,6 +10,7 @@ from torch_addmm_tc import _C
 kernels = _C.kernels
 
 ADDMM, ADDMM_OUT = torch.ops.tc.addmm.default, torch.ops.tc.addmm_out.default  # looked up once
+BADDBMM, BADDBMM_OUT = torch.ops.tc.baddbmm.default, torch.ops.tc.baddbmm_out.default
 ONE = 1  # the default of beta and alpha. Compared by identity: complex numbers, tensors and symbols may equal it.
 
 
@@ -84,17 +85,19 @@ def addmm(input, mat1, mat2, *, beta=ONE, alpha=ONE, activation=None, out_dtype=
     """
     tf32 = mat1 is not None and mat1.dtype is torch.float32 and tf32_allowed()  # None is the op's to refuse
     if out is not None:
-        return _addmm_out(input, mat1, mat2, beta, alpha, activation, out_dtype, tf32, batch_invariant, out)
+        given = _given(beta, alpha, activation, tf32, batch_invariant)
+        return _write(ADDMM_OUT, (input, mat1, mat2), given, out_dtype, out)
     if activation is None and out_dtype is None and beta is ONE and alpha is ONE and not tf32:
         return ADDMM(input, mat1, mat2, batch_invariant=True) if batch_invariant else ADDMM(input, mat1, mat2)
     return ADDMM(input, mat1, mat2, **_given(beta, alpha, activation, tf32, batch_invariant, out_dtype))
 
 
-def _addmm_out(input, mat1, mat2, beta, alpha, activation, out_dtype, tf32, batch_invariant, out):
+def _write(op, tensors, given, out_dtype, out):
+    """Call an op that writes `out`, and warn as torch does where it resizes it."""
     if out_dtype not in (None, out.dtype):
         raise RuntimeError(_C.messages["out_dtype_differs"].format(out_dtype, out.dtype))
     shape, elements = out.shape, out.numel()
-    ADDMM_OUT(input, mat1, mat2, **_given(beta, alpha, activation, tf32, batch_invariant), out=out)
+    op(*tensors, **given, out=out)
     if elements > 0 and out.shape != shape:
         warnings.warn(
             f"An output with one or more elements was resized since it had shape {list(shape)}, which does not "
@@ -124,6 +127,50 @@ def mm(mat1, mat2, *, activation=None, out_dtype=None, batch_invariant=False):
     if activation is None and out_dtype is None and not tf32:
         return ADDMM(None, mat1, mat2, batch_invariant=True) if batch_invariant else ADDMM(None, mat1, mat2)
     return ADDMM(None, mat1, mat2, **_given(ONE, ONE, activation, tf32, batch_invariant, out_dtype))
+
+
+def baddbmm(input, batch1, batch2, *, beta=ONE, alpha=ONE, activation=None, out_dtype=None, out=None, batch_invariant=False):
+    """Compute activation(beta * input + alpha * (batch1 @ batch2)) for each pair of a batch, in float32, rounded once.
+
+    All pairs run in one launch. Pairs that share a matrix, as an expanded tensor does, read it from one place.
+
+    Args:
+        input: a tensor that broadcasts to (B, M, N), in the operands' dtype or the result's. It is not read when beta is 0.
+            None leaves it out.
+        batch1: (B, M, K), float16, bfloat16 or float32, any strides.
+        batch2: (B, K, N), in batch1's dtype and on its device, any strides.
+        beta, alpha, activation, out_dtype, batch_invariant: as in addmm.
+        out: as in addmm. Its matrices may lie anywhere that strides allow, as long as the strides nest: each steps past all
+            that the smaller ones reach.
+
+    Returns:
+        A contiguous (B, M, N) tensor, or `out`.
+
+    Raises:
+        RuntimeError: in torch.baddbmm's words, if shapes do not match. Otherwise as addmm does.
+    """
+    tf32 = batch1 is not None and batch1.dtype is torch.float32 and tf32_allowed()  # None is the op's to refuse
+    if out is not None:
+        given = _given(beta, alpha, activation, tf32, batch_invariant)
+        return _write(BADDBMM_OUT, (input, batch1, batch2), given, out_dtype, out)
+    return BADDBMM(input, batch1, batch2, **_given(beta, alpha, activation, tf32, batch_invariant, out_dtype))
+
+
+def bmm(batch1, batch2, *, activation=None, out_dtype=None, batch_invariant=False):
+    """Compute activation(batch1 @ batch2) for each pair of a batch, in float32, rounded once.
+
+    Args:
+        batch1: (B, M, K), float16, bfloat16 or float32, any strides.
+        batch2: (B, K, N), in batch1's dtype and on its device, any strides.
+        activation, out_dtype, batch_invariant: as in addmm.
+
+    Returns:
+        A contiguous (B, M, N) tensor.
+
+    Raises:
+        RuntimeError: as baddbmm does.
+    """
+    return baddbmm(None, batch1, batch2, activation=activation, out_dtype=out_dtype, batch_invariant=batch_invariant)
 
 
 def linear(input, weight, bias=None, *, activation=None, out_dtype=None, batch_invariant=False):

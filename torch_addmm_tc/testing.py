@@ -27,8 +27,8 @@ class Reference:
     """A result in float64 and the error bound of each element.
 
     Args:
-        value: (M, N), float64, the exact result up to float64's own rounding.
-        bound: (M, N), float64, the largest absolute error that a correct element may have.
+        value: (M, N) or (B, M, N), float64, the exact result up to float64's own rounding.
+        bound: the same shape, float64, the largest absolute error that a correct element may have.
         dtype: the result's dtype.
     """
 
@@ -81,9 +81,9 @@ def reference(self, mat1, mat2, *, beta=1.0, alpha=1.0, activation=None, out_dty
     An activation multiplies the first three terms by 1.13, the largest slope of all activations.
 
     Args:
-        self: C, broadcastable to (M, N). It is not read when beta is 0.
-        mat1: A (M, K), float16, bfloat16 or float32.
-        mat2: B (K, N), in mat1's dtype.
+        self: C, broadcastable to the result. It is not read when beta is 0.
+        mat1: A, (M, K) or (B, M, K), float16, bfloat16 or float32.
+        mat2: B, (K, N) or (B, K, N), in mat1's dtype.
         beta, alpha: numbers. They are rounded to fp32 first, as the op rounds them.
         activation: a name in ACTIVATIONS, or None.
         out_dtype: the result's dtype. Default: mat1's.
@@ -94,11 +94,11 @@ def reference(self, mat1, mat2, *, beta=1.0, alpha=1.0, activation=None, out_dty
     """
     dtype = out_dtype or mat1.dtype
     alpha, beta = (torch.tensor(x, dtype=torch.float32).item() for x in (alpha, beta))
-    m, k, n = mat1.shape[0], mat1.shape[1], mat2.shape[1]
+    (*batch, m, k), n = mat1.shape, mat2.shape[-1]
     a, b, u32 = mat1.double(), mat2.double(), UNIT_ROUNDOFF[torch.float32]
-    zeros = a.new_zeros(m, n)
+    zeros = a.new_zeros(*batch, m, n)
     product = alpha * (a @ b) if alpha != 0 and k > 0 else zeros
-    addend = beta * self.double().expand(m, n) if beta != 0 else zeros
+    addend = beta * self.double().expand(zeros.shape) if beta != 0 else zeros
     magnitude = abs(alpha) * (a.abs() @ b.abs()) if alpha != 0 and k > 0 else zeros
     value = product + addend
     bound = (k + 2) * u32 * magnitude + u32 * (product.abs() + addend.abs())
@@ -155,12 +155,52 @@ def matrix(layout: str, rows: int, cols: int, dtype, device, generator=None) -> 
     raise ValueError(f"layout must be one of {LAYOUTS}, but got {layout!r}")
 
 
+BATCHES = ("stacked", "between", "odd", "shared")
+
+
+def matrices(kind: str, size: int, layout: str, rows: int, cols: int, dtype, device, generator=None) -> torch.Tensor:
+    """Return random normal matrices as one (size, rows, cols) tensor, each with a layout of LAYOUTS.
+
+    Args:
+        kind: a name in BATCHES.
+            "stacked": one matrix after the other.
+            "between": each row (or column) of a matrix follows the same row of the matrix before, as heads of attention lie.
+                This is for the layouts "row", "col" and the pitched ones. Others are "stacked".
+            "odd": the matrices begin at odd multiples of an element.
+            "shared": one matrix, repeated by a stride of 0.
+        size: how many matrices. The other arguments are those of matrix().
+
+    Raises:
+        ValueError: if there is no such kind.
+    """
+    one = partial(matrix, layout, dtype=dtype, device=device, generator=generator)
+    if kind == "shared" or size == 0:
+        return one(rows, cols).expand(max(size, 1), rows, cols)[:size]
+    if kind not in BATCHES:
+        raise ValueError(f"kind must be one of {BATCHES}, but got {kind!r}")
+    if kind == "between" and layout in ("row", "row_pitched"):
+        return one(rows, size * cols).unflatten(1, (size, cols)).movedim(1, 0)
+    if kind == "between" and layout in ("col", "col_pitched"):
+        return one(size * rows, cols).unflatten(0, (size, rows))
+    all_of_them = [one(rows, cols) for _ in range(size)]
+    if layout == "expanded":
+        return torch.stack([x[0] for x in all_of_them])[:, None].expand(size, rows, cols) if rows else torch.stack(all_of_them)
+    first = all_of_them[0]
+    span = 1 + (rows - 1) * first.stride(0) + (cols - 1) * first.stride(1) if rows and cols else 0
+    pitch = span // 2 * 2 + 1 if kind == "odd" else -(-span // 8) * 8
+    pool = torch.empty(size * pitch + 8, dtype=dtype, device=device)
+    result = pool.as_strided((size, rows, cols), (pitch, *first.stride()), first.storage_offset() % 8)
+    for target, x in zip(result, all_of_them):
+        target.copy_(x)
+    return result
+
+
 BROADCASTS = ("()", "(1)", "(N)", "(1,1)", "(1,N)", "(M,1)", "(M,N)")
 
 
-def self_shape(broadcast: str, m: int, n: int) -> tuple[int, ...]:
-    """Return the shape of `self` for a name in BROADCASTS."""
-    sizes = {"M": m, "N": n, "1": 1}
+def self_shape(broadcast: str, m: int, n: int, batch: int = 1) -> tuple[int, ...]:
+    """Return the shape of `self` for a name in BROADCASTS, or one with a leading B or 1."""
+    sizes = {"B": batch, "M": m, "N": n, "1": 1}
     return tuple(sizes[x] for x in broadcast.strip("()").split(",") if x)
 
 
@@ -181,6 +221,9 @@ class Case:
         beta, alpha: numbers, finite or not.
         tf32: whether fp32 operands may be rounded to TF32.
         activation: a name in ACTIVATIONS, or None.
+        batch: how many products, or None for the op of one product.
+        batches: how the matrices of A, B and C lie in a batch, three names in BATCHES. C's counts only where C has one of the
+            result's own matrices for each product.
     """
 
     m: int
@@ -197,6 +240,8 @@ class Case:
     alpha: float = 0.5
     tf32: bool = False
     activation: str | None = None
+    batch: int | None = None
+    batches: tuple[str, str, str] = ("stacked", "stacked", "stacked")
 
     def __str__(self):
         name = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", None: "same"}
@@ -204,18 +249,33 @@ class Case:
         c = f"{name[self.self_dtype]}{self.broadcast}" + (f"-{self.c}" if self.c != "row" else "")
         return (
             f"{self.m}x{self.n}x{self.k}-{operands}-A:{self.a}-B:{self.b}-C:{c}-D:{name[self.out_dtype]}"
-            f"-{self.beta:g}-{self.alpha:g}" + (f"-{self.activation}" if self.activation else "")
+            f"-{self.beta:g}-{self.alpha:g}"
+            + (f"-{self.activation}" if self.activation else "")
+            + (f"-{self.batch} of {','.join(self.batches)}" if self.batch is not None else "")
         )
 
     def inputs(self, device, seed=0):
-        """Return random (self, mat1, mat2) on `device`. The same seed gives the same values."""
+        """Return random (self, mat1, mat2) on `device`, or (self, batch1, batch2). The same seed gives the same values."""
         generator = torch.Generator(device).manual_seed(seed)
         make = lambda layout, rows, cols, dtype: matrix(layout, rows, cols, dtype, device, generator)  # noqa: E731
         self_dtype = self.self_dtype or self.dtype
-        shape = self_shape(self.broadcast, self.m, self.n)
+        shape = self_shape(self.broadcast, self.m, self.n, self.batch or 1)
+        if self.batch is not None:
+            of_a, of_b, of_c = self.batches
+            many = partial(matrices, size=self.batch, device=device, generator=generator)
+            a = many(of_a, layout=self.a, rows=self.m, cols=self.k, dtype=self.dtype)
+            b = many(of_b, layout=self.b, rows=self.k, cols=self.n, dtype=self.dtype)
+            if shape == (self.batch, self.m, self.n):
+                return many(of_c, layout=self.c, rows=self.m, cols=self.n, dtype=self_dtype), a, b
+            return make("row", 1, math.prod(shape), self_dtype).reshape(shape), a, b
         two_dimensional = len(shape) == 2
         c = make(self.c, *shape, self_dtype) if two_dimensional else make("row", 1, math.prod(shape), self_dtype).reshape(shape)
         return c, make(self.a, self.m, self.k, self.dtype), make(self.b, self.k, self.n, self.dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The result's shape."""
+        return (self.m, self.n) if self.batch is None else (self.batch, self.m, self.n)
 
     @property
     def scalars(self) -> dict:
@@ -233,10 +293,11 @@ class Case:
         Args:
             kernel: a kernel's name, or "NAME/INDEX" for one of its configurations.
             args: (self, mat1, mat2).
-            out: (M, N), in the result's dtype, any strides.
+            out: (M, N) or (B, M, N), in the result's dtype, any strides.
         """
         options = {"precision": "tf32" if self.tf32 else "ieee", "activation": self.activation or "none"}
-        torch.ops.tc.addmm_out(*args, **self.scalars, **options, kernel_name=kernel, out=out)
+        op = torch.ops.tc.addmm_out if self.batch is None else torch.ops.tc.baddbmm_out
+        op(*args, **self.scalars, **options, kernel_name=kernel, out=out)
         return out
 
 
@@ -290,7 +351,30 @@ def case_grid(dtypes=(torch.float16, torch.bfloat16), contiguous_operands=False)
             grid += [replace(active, n=264, broadcast="(N)"), replace(active, m=136, n=264, **fp32_out)]
             grid += [replace(active, **fp32_out)]
         grid += [replace(base, k=0), replace(base, k=0, beta=0), replace(base, k=0, alpha=nan), replace(base, k=0, beta=nan)]
+        grid += batch_grid(base, layouts)
     return list(dict.fromkeys(grid))
+
+
+def batch_grid(base: Case, layouts) -> list[Case]:
+    """Return a base case's batches: how the matrices lie, how many there are, and how C broadcasts to them.
+
+    Args:
+        base: the case.
+        layouts: names in LAYOUTS, for A and B.
+    """
+    batched, aligned = replace(base, batch=3), replace(base, batch=3, m=136, n=264, k=200)
+    kinds = [(x, x, x) for x in BATCHES] + [("shared", "stacked", "odd"), ("stacked", "shared", "between")]
+    broadcasts = ("(B,M,N)", "(B,1,N)", "(B,M,1)", "(1,M,N)", "(N)")
+    grid = [replace(x, batches=kind, broadcast=y) for x in (batched, aligned) for kind in kinds for y in broadcasts]
+    grid += [replace(batched, a=x, b=x, broadcast="(B,M,N)", c=x, batches=kind) for x in layouts for kind in kinds[:3]]
+    grid += [replace(batched, batch=x, broadcast="(B,M,N)") for x in (0, 1, 2)]
+    grid += [replace(batched, batch=300, m=17, n=40, k=24, broadcast=x, batches=kind) for x in broadcasts[:2] for kind in kinds]
+    fp32_out = {"out_dtype": torch.float32, "self_dtype": None if base.dtype == torch.float32 else torch.float32}
+    for kind in kinds:  # K is divided
+        grid += [replace(batched, m=m, n=136, k=4100, batches=kind, broadcast="(B,M,N)") for m in (1, 40)]
+        grid += [replace(x, batches=kind, broadcast="(B,M,N)", **fp32_out) for x in (batched, aligned)]
+        grid += [replace(x, batches=kind, broadcast="(B,1,N)", activation="gelu") for x in (batched, aligned)]
+    return [*grid, replace(batched, k=0), replace(batched, beta=0), replace(aligned, beta=0)]
 
 
 def _maths(case: Case) -> set[str]:

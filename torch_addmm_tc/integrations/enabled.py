@@ -1,4 +1,4 @@
-"""Unmodified eager models: inside `with torch_addmm_tc.enabled():` aten::addmm and aten::mm run on this package's op.
+"""Unmodified eager models: inside `with torch_addmm_tc.enabled():` products of matrices run on this package's ops.
 
 torch finds kernels by dispatch keys, and a thread may add a key to those of its tensors. enabled() adds the key
 TESTING_ONLY_GenericMode, which torch itself uses in tests only. The key has kernels for products here, and lets all others
@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_addmm_tc import _C
 from torch_addmm_tc.integrations import routing
-from torch_addmm_tc.ops import ADDMM, addmm, mm
+from torch_addmm_tc.ops import ADDMM, BADDBMM, addmm, baddbmm, bmm, mm
 from torch_addmm_tc.ops import batch_invariant as batch_invariant_block
 from torch_addmm_tc.registration.fake import check
 
@@ -40,13 +40,14 @@ class _ThisThread(threading.local):
 _this_thread = _ThisThread()
 
 
-def _takes(kind, recordable, mat1, mat2, self=None) -> bool:
+def _takes(kind, recordable, mat1, mat2, self=None, rank=2) -> bool:
     """Whether the op computes a product inside the block.
 
     Args:
         kind: the operands' device type, or None where it is not known.
         recordable: whether autograd may see the call.
-        mat1, mat2, self: the call's tensors; self is None for aten::mm.
+        mat1, mat2, self: the call's tensors; self is None for aten::mm and aten::bmm.
+        rank: the operands' dimensions: 2, or 3 for batches.
     """
     return (
         kind in _this_thread.device_types
@@ -56,8 +57,8 @@ def _takes(kind, recordable, mat1, mat2, self=None) -> bool:
         and not (recordable and routing.is_differentiated(mat1, mat2, self))
         and (
             # True for most calls, in half the time that unsupported_reason takes.
-            (mat1.dtype in SIXTEEN_BIT and mat2.dtype == mat1.dtype and mat1.ndim == mat2.ndim == 2)
-            or routing.unsupported_reason(mat1, mat2, batch_invariant=_C.in_batch_invariant_block()) is None
+            (mat1.dtype in SIXTEEN_BIT and mat2.dtype == mat1.dtype and mat1.ndim == mat2.ndim == rank)
+            or routing.unsupported_reason(mat1, mat2, rank=rank, batch_invariant=_C.in_batch_invariant_block()) is None
         )
     )
 
@@ -89,7 +90,7 @@ def _leave(mat1, mat2, reason=None):
     if any(type(x).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ for x in (mat1, mat2)):
         return
     if not torch.is_autocast_enabled(kind):
-        reason = reason or routing.unsupported_reason(mat1, mat2, batch_invariant=True)
+        reason = reason or routing.unsupported_reason(mat1, mat2, rank=mat2.dim(), batch_invariant=True)
         routing.refuse_in_batch_invariant_block(reason or LEFT)
 
 
@@ -111,16 +112,20 @@ def _mm(kind, recordable, mat1, mat2):
     return _leave(mat1, mat2)
 
 
+def _baddbmm(kind, recordable, self, batch1, batch2, **scalars):
+    if _takes_addend(self, batch1, scalars) and _takes(kind, recordable, batch1, batch2, self, rank=3):
+        product = BADDBMM if batch1.dtype in SIXTEEN_BIT else baddbmm
+        return product(self, batch1, batch2, **scalars)
+    return _leave(batch1, batch2)
+
+
 def _bmm(kind, recordable, batch1, batch2):
-    """Take a batch whose pairs share the second matrix: torch makes one of a layer whose input it cannot view as a matrix."""
-    if kind not in _this_thread.device_types or type(batch1) not in routing.PLAIN or type(batch2) not in routing.PLAIN:
-        return None
-    if not batch1.ndim == batch2.ndim == 3 or batch1.shape[::2] != batch2.shape[:2]:
-        return None
-    if not (batch2.shape[0] == 1 or batch2.stride(0) == 0 < batch2.shape[0]):
-        return None
-    result = _mm(kind, recordable, batch1.flatten(0, 1), batch2[0])
-    return None if result is None else result.view(*batch1.shape[:2], batch2.shape[2])
+    if _takes(kind, recordable, batch1, batch2, rank=3):
+        if batch2.stride(0) == 0 and batch1.shape[::2] == batch2.shape[:2]:
+            # A layer whose input torch cannot view as a matrix: one product of all rows, which are copied if need be.
+            return _mm(kind, recordable, batch1.flatten(0, 1), batch2[0]).view(*batch1.shape[:2], batch2.shape[2])
+        return BADDBMM(None, batch1, batch2) if batch1.dtype in SIXTEEN_BIT else bmm(batch1, batch2)
+    return _leave(batch1, batch2)
 
 
 def _leave_always(name):
@@ -133,7 +138,8 @@ def _leave_always(name):
 # Products that the op could compute, in forms that layers do not use.
 LEFT_ALWAYS = (
     "mm.out", "mm.dtype", "mm.dtype_out", "addmm.out", "addmm_", "addmm.dtype", "addmm.dtype_out", "_addmm_activation",
-    "_addmm_activation.out", "mv", "mv.out", "addmv", "addmv_", "addmv.out",
+    "_addmm_activation.out", "mv", "mv.out", "addmv", "addmv_", "addmv.out", "bmm.out", "bmm.dtype", "bmm.dtype_out",
+    "baddbmm.out", "baddbmm_", "baddbmm.dtype", "baddbmm.dtype_out",
 )  # fmt: skip
 
 
@@ -143,7 +149,7 @@ def _overload(name):
     return getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
 
 
-OPERATORS = {"addmm": _addmm, "mm": _mm, "bmm": _bmm}
+OPERATORS = {"addmm": _addmm, "mm": _mm, "baddbmm": _baddbmm, "bmm": _bmm}
 OPERATORS |= {name: _leave_always(name) for name in LEFT_ALWAYS if _overload(name)}
 
 
@@ -273,9 +279,7 @@ def _new_guard():
 
 @contextmanager
 def enabled(device_type="cuda", *, batch_invariant=False):
-    """Run this thread's aten::addmm and aten::mm on this package's op, and with them nn.Linear and products of matrices.
-
-    A batch of products (aten::bmm) runs on it too where all share the second matrix, as a layer's do for some 3-D inputs.
+    """Run this thread's products on this package's ops: aten::addmm, mm, baddbmm and bmm, and with them nn.Linear and matmul.
 
     Left to torch are products that the op does not support (routing.py) and products whose gradients are asked for. What a
     backward in this thread multiplies is not left. torch.compile compiles for the inside and the outside of a block apart, and
@@ -283,8 +287,8 @@ def enabled(device_type="cuda", *, batch_invariant=False):
 
     Args:
         device_type: "cuda" or "cpu"; products on other devices are left to torch. Blocks of both may nest.
-        batch_invariant: whether the block is one of torch_addmm_tc.batch_invariant(), too. A product of matrices that would be
-            left to torch is then an error. Other batches of products (torch.bmm) are torch's and as torch computes them.
+        batch_invariant: whether the block is one of torch_addmm_tc.batch_invariant(), too. A product that would be left to
+            torch is then an error.
     """
     if batch_invariant:
         with batch_invariant_block(), enabled(device_type):

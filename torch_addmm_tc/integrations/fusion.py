@@ -10,7 +10,7 @@ from torch._inductor.decomposition import select_decomp_table
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 
-ATEN, ADDMM = torch.ops.aten, torch.ops.tc.addmm.default
+ATEN, PRODUCTS = torch.ops.aten, (torch.ops.tc.addmm.default, torch.ops.tc.baddbmm.default)
 VIEWS = (ATEN.reshape.default, ATEN.view.default)
 CONVERT = torch.ops.prims.convert_element_type.default
 
@@ -75,7 +75,7 @@ def _is_materialized(node) -> bool:
 
 
 def fuse(graph, product) -> str | None:
-    """Move the activation that follows a call of tc.addmm, reshaped or not, into the call.
+    """Move the activation that follows a call of tc.addmm or tc.baddbmm, reshaped or not, into the call.
 
     Args:
         graph: the torch.fx.Graph, changed in place.
@@ -84,7 +84,7 @@ def fuse(graph, product) -> str | None:
     Returns:
         The activation's name, or None where nothing was fused.
     """
-    if product.target is not ADDMM or product.kwargs.get("activation", "none") != "none":
+    if product.target not in PRODUCTS or product.kwargs.get("activation", "none") != "none":
         return None
     only = next(iter(product.users)) if len(product.users) == 1 else None
     view = only if only is not None and only.target in VIEWS and only.args[0] is product else None

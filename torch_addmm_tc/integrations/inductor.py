@@ -1,8 +1,8 @@
 """Compiled models: torch.compile(model, options=torch_addmm_tc.compile_options()).
 
 An Inductor pass runs on the graph that is about to be lowered, after autograd and decompositions. It replaces aten.addmm and
-aten.mm by tc.addmm where routing.py allows it, and moves an activation that follows one into the call (fusion.py). Forward and
-backward graphs are treated alike, because gradients are formulas by then.
+aten.mm by tc.addmm, and aten.baddbmm and aten.bmm by tc.baddbmm, where routing.py allows it. It also moves an activation that
+follows one into the call (fusion.py). Forward and backward graphs are treated alike, because gradients are formulas by then.
 
 The logger `torch_addmm_tc.inductor` says what was replaced (INFO, TORCH_LOGS=torch_addmm_tc.inductor). It also says what was
 left and why (DEBUG, TORCH_LOGS=+torch_addmm_tc.inductor).
@@ -22,11 +22,17 @@ from torch_addmm_tc.ops import tf32_allowed
 
 log = logging.getLogger("torch_addmm_tc.inductor")
 
-ATEN, ADDMM = torch.ops.aten, torch.ops.tc.addmm.default
+ATEN = torch.ops.aten
 NOT_INVARIANT = "torch_addmm_tc: batch-invariant results were asked for, but {} {} stays with torch, because {}"
 # Otherwise Inductor rounds an intermediate where it fuses less, pads where its benchmark says so, and sums a single row itself.
 INVARIANT = {"emulate_precision_casts": True, "shape_padding": False, "coordinate_descent_tuning": False}
-PRODUCTS = (ATEN.mm.default, ATEN.mm.dtype, ATEN.addmm.default, ATEN.addmm.dtype)
+
+# Products by the dimensions of their operands: the op, torch's without and with an addend.
+OPS = {2: torch.ops.tc.addmm.default, 3: torch.ops.tc.baddbmm.default}
+PLAIN = {ATEN.mm.default: 2, ATEN.mm.dtype: 2, ATEN.bmm.default: 3, ATEN.bmm.dtype: 3}
+WITH_ADDEND = {ATEN.addmm.default: 2, ATEN.addmm.dtype: 2, ATEN.baddbmm.default: 3, ATEN.baddbmm.dtype: 3}
+PRODUCTS = PLAIN | WITH_ADDEND
+SUMMED = {ATEN.mm.default: 2, ATEN.bmm.default: 3}  # the products whose sum with a tensor is one call
 
 
 def _value(x):
@@ -34,9 +40,8 @@ def _value(x):
 
 
 def _arguments(node) -> tuple[tuple, dict]:
-    """Return the arguments with which tc.addmm computes what a node of PRODUCTS computes."""
-    has_addend = node.target in (ATEN.addmm.default, ATEN.addmm.dtype)
-    addend, (a, b, *rest) = (node.args[0], node.args[1:]) if has_addend else (None, node.args)
+    """Return the arguments with which the op computes what a node of PRODUCTS computes."""
+    addend, (a, b, *rest) = (node.args[0], node.args[1:]) if node.target in WITH_ADDEND else (None, node.args)
     kwargs = dict(node.kwargs)
     if rest:
         kwargs["out_dtype"] = rest[0]
@@ -44,22 +49,22 @@ def _arguments(node) -> tuple[tuple, dict]:
 
 
 def _unsupported_reason(node, *, batch_invariant=False) -> str | None:
-    """Return why a node of PRODUCTS stays with torch, or None where tc.addmm takes it."""
+    """Return why a node of PRODUCTS stays with torch, or None where the op takes it."""
     (_, *operands), kwargs = _arguments(node)
     a, b = map(_value, operands)
     if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
         return "the graph does not say what its operands are"
     if not all(isinstance(kwargs.get(name, 1), Number) for name in ("beta", "alpha")):
         return "beta or alpha is not a number"
-    return routing.unsupported_reason(a, b, batch_invariant=batch_invariant)
+    return routing.unsupported_reason(a, b, rank=PRODUCTS[node.target], batch_invariant=batch_invariant)
 
 
 def _replace(graph, node, args, kwargs, batch_invariant):
-    """Put a call of tc.addmm in the place of `node`, with what the graph knows of the node's result."""
+    """Put a call of the op in the place of `node`, with what the graph knows of the node's result."""
     kwargs = kwargs | ({"precision": "tf32"} if tf32_allowed() else {})
     kwargs = kwargs | ({"batch_invariant": True} if batch_invariant else {})
     with graph.inserting_before(node):
-        new = graph.call_function(ADDMM, args, kwargs)
+        new = graph.call_function(OPS[node.meta["val"].dim()], args, kwargs)
     # The arguments that the node was first called with ("eager_input_vals") are not those of the new call.
     new.meta.update({key: value for key, value in node.meta.items() if key != "eager_input_vals"})
     node.replace_all_uses_with(new)
@@ -71,12 +76,12 @@ def _match_sum(node) -> tuple | None:
     if node.target is not ATEN.add.Tensor or node.kwargs.get("alpha", 1) != 1:
         return None
     for product, addend in (node.args, node.args[::-1]):
-        if not isinstance(product, torch.fx.Node) or product.target is not ATEN.mm.default:
+        if not isinstance(product, torch.fx.Node) or (rank := SUMMED.get(product.target)) is None:
             continue
         if len(product.users) > 1 or addend is product:
             continue
         c, d = _value(addend), _value(node)
-        if isinstance(c, torch.Tensor) and c.dtype == d.dtype == _value(product).dtype and c.dim() <= 2 and d.dim() == 2:
+        if isinstance(c, torch.Tensor) and c.dtype == d.dtype == _value(product).dtype and c.dim() <= rank == d.dim():
             same = all(statically_known_true(x == y) for x, y in zip(d.shape, _value(product).shape))
             if same and c.device == d.device and not _unsupported_reason(product):
                 return addend, product
@@ -103,7 +108,7 @@ class Pass(CustomGraphPass):
                 addend, product = matched
                 _replace(graph, node, (addend, *product.args), {}, self.batch_invariant)
                 graph.erase_node(product)
-                replaced["aten.mm + aten.add"] += 1
+                replaced[f"{product.target.overloadpacket} + aten.add"] += 1
         for node in list(graph.nodes):
             if node.target not in PRODUCTS:
                 continue
@@ -141,10 +146,10 @@ def compile_options(mode=None, options=None, *, batch_invariant=False) -> dict:
             torch._inductor.config, still runs, before this package's pass. {"shape_padding": False} keeps torch from padding
             odd sizes: it pads them where its own kernels gain, and a sum or an activation after a padded product is not fused.
         batch_invariant: whether the op's calls are batch-invariant (torch_addmm_tc.addmm). The kernel is chosen when the graph
-            runs, so that a graph of dynamic shapes serves every batch. A product of matrices that the op does not take is then
-            an error of the compilation; batches of products (torch.bmm) stay as torch computes them. What Inductor decides by
-            the batch is off: its own operators round 16-bit intermediates as eager ones do (emulate_precision_casts), and no
-            product is padded (shape_padding) or becomes a sum (coordinate_descent_tuning).
+            runs, so that a graph of dynamic shapes serves every batch. A product that the op does not take is then an error of
+            the compilation. What Inductor decides by the batch is off: its own operators round 16-bit intermediates as eager
+            ones do (emulate_precision_casts), and no product is padded (shape_padding) or becomes a sum
+            (coordinate_descent_tuning).
 
     Returns:
         The `options` for torch.compile, or the `inductor_configs` for torch._inductor.aoti_compile_and_package.

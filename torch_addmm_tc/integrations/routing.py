@@ -19,16 +19,17 @@ def device_kind(x) -> str | None:
     return "cuda" if x.is_cuda else "cpu" if x.device.type == "cpu" else None
 
 
-def unsupported_reason(mat1, mat2, *, batch_invariant=False) -> str | None:
+def unsupported_reason(mat1, mat2, *, rank=2, batch_invariant=False) -> str | None:
     """Return why the product of two tensors (real, fake or meta) stays with torch, or None where torch.ops.tc takes it.
 
     Args:
         mat1, mat2: the operands.
+        rank: the dimensions that they should have: 2, or 3 for batches.
         batch_invariant: whether the product must be batch-invariant, which torch's is not however fast it may be.
     """
     if mat1.is_nested or mat2.is_nested or mat1.layout != torch.strided or mat2.layout != torch.strided:
         return "its operands are not strided"
-    if mat1.dim() != 2 or mat2.dim() != 2:
+    if mat1.dim() != rank or mat2.dim() != rank:
         return f"its operands have {mat1.dim()} and {mat2.dim()} dimensions"
     if mat1.dtype != mat2.dtype:
         return f"its operands have dtypes {mat1.dtype} and {mat2.dtype}"

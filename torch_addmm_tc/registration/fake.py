@@ -51,19 +51,21 @@ def checked_shape(call) -> tuple:
     for name, x in ((call.op.addend, addend), (name_a, a), (name_b, b)):
         check(x is None or x.layout == torch.strided, "not_strided", name, x.layout if x is not None else None, name)
     for name, x in ((name_a, a), (name_b, b)):
-        check(x.dim() == rank, "not_a_matrix", name, x.dim())
+        check(x.dim() == rank, "not_a_matrix" if rank == 2 else "not_a_batch", name, x.dim())
     (*batch, m, k), (*_, inner, n) = a.shape, b.shape
-    check(k == inner, "inner_sizes_differ", m, k, inner, n)
     for size, other in zip(batch, b.shape):
-        check(size == other, "inner_sizes_differ", size, k, other, n)
+        check(size == other, "batch_sizes_differ", size, k, other, inner)
+        check(k == inner, "batch_sizes_differ", size, k, other, inner)
+    check(k == inner, "inner_sizes_differ", m, k, inner, n)
     out_dtype = call.result_dtype
     check(
         addend is None or addend.dtype == b.dtype or (out_dtype != a.dtype and addend.dtype == out_dtype),
         "self_dtype_differs",
+        name_b,
         None if addend is None else addend.dtype,
         b.dtype,
     )
-    check(a.dtype == b.dtype, "mat_dtypes_differ", a.dtype, b.dtype)
+    check(a.dtype == b.dtype, "mat_dtypes_differ", name_a, name_b, a.dtype, b.dtype)
     check(a.dtype in SUPPORTED, "dtype_unsupported", name_a, a.dtype)
     check(out_dtype in (a.dtype, torch.float32), "out_dtype_unsupported", out_dtype, a.dtype)
     shape = (*batch, m, n)
@@ -91,12 +93,22 @@ def _check_devices_and_gradients(call):
             check(not x.requires_grad, "forward_only", name, name)
 
 
+def checked_call(call) -> tuple:
+    """The shape of the result of a call without `out`.
+
+    Raises:
+        RuntimeError: whatever error the call itself would raise.
+    """
+    _check_options(call)
+    shape = checked_shape(call)
+    _check_devices_and_gradients(call)
+    return shape
+
+
 def _fake(op):
     def functional(*args, **kwargs):
         call = op.bind(args, kwargs)
-        _check_options(call)
-        shape = checked_shape(call)
-        _check_devices_and_gradients(call)
+        shape = checked_call(call)
         return call.operands[0].new_empty(shape, dtype=call.result_dtype)
 
     def writes_out(*args, **kwargs):

@@ -27,7 +27,9 @@ class Op:
         precision: "ieee" or "tf32".
         batch_invariant: whether rows must not depend on the batch.
         out_dtype: the result's dtype.
-        rank: dimensions of A, B and D: 2, or more where batches come first.
+        rank: dimensions of A, B and D: 2, or 3 where a batch comes first.
+        of_batch: the name of the op that computes a batch of these products, in the table too. It differs in the operands'
+            names alone. None where there is none, and for ops of batches themselves.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Op:
     batch_invariant: str | None = "batch_invariant"
     out_dtype: str | None = "out_dtype"
     rank: int = 2
+    of_batch: str | None = None
 
     @property
     def qualified_name(self) -> str:
@@ -109,7 +112,11 @@ class Call:
         return (self.role("out_dtype") or self.operands[0].dtype) if out is None else out.dtype
 
 
+_BATCHES = {"operands": ("batch1", "batch2"), "rank": 3}
+
 OPS = (
-    Op("addmm"),
+    Op("addmm", of_batch="baddbmm"),
     Op("addmm_out", out="out", out_dtype=None),
+    Op("baddbmm", **_BATCHES),
+    Op("baddbmm_out", out="out", out_dtype=None, **_BATCHES),
 )

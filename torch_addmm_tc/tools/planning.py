@@ -69,7 +69,7 @@ class Gpu:
         )
 
 
-ADDMM = OPS[0]
+BY_RANK = {op.rank: op for op in OPS if op.out is None}
 H200 = Gpu(sm=90, num_sms=132, smem_per_block=227 * 1024, name="NVIDIA H200")
 SPLITS_K = {kernel["name"]: kernel["split_k"] for kernel in _C.kernels()}
 
@@ -205,23 +205,21 @@ def problem_key(
     beta=1, alpha=1, activation=None, out_dtype=None, out=None, precision=None, batch_invariant=False,
 ) -> str:  # fmt: skip
     """Return all that the planner knows of a call, as log_problems and tables of plans write it. The arguments are plan's."""
-    dtype = out_dtype or (mat1 if out is None else out).dtype
-    (m, n), k = (
-        checked_shape(ADDMM.bind((input, mat1, mat2), {"out_dtype": dtype, "activation": activation or "none"})),
-        mat1.shape[1],
-    )
+    dtype, op = out_dtype or (mat1 if out is None else out).dtype, BY_RANK[3 if mat1.dim() == mat2.dim() == 3 else 2]
+    shape = checked_shape(op.bind((input, mat1, mat2), {"out_dtype": dtype, "activation": activation or "none"}))
+    (*batch, m, n), k = shape, mat1.shape[-1]
 
     def matrix(x):
-        address = ALIGNED if x.is_meta else x.data_ptr()
-        return address, *x.stride(), str(x.dtype).removeprefix("torch.")
+        address, of_batch = ALIGNED if x.is_meta else x.data_ptr(), () if batch else (0,)
+        return address, *of_batch, *x.stride(), str(x.dtype).removeprefix("torch.")
 
     if out is None:
-        out = torch.empty(m, n, dtype=dtype, device="meta")
+        out = torch.empty(shape, dtype=dtype, device="meta")
     if input is None:
         input, beta = mat1.new_empty((), device="meta"), 0
     return _C.problem(
-        m=m, n=n, k=k,
-        a=matrix(mat1), b=matrix(mat2), c=matrix(input.expand(m, n)), d=matrix(out),
+        batch=batch[0] if batch else 1, m=m, n=n, k=k,
+        a=matrix(mat1), b=matrix(mat2), c=matrix(input.expand(shape)), d=matrix(out),
         alpha=alpha, beta=beta, activation=activation or "none",
         tf32=tf32_allowed() if precision is None else precision == "tf32",
         batch_invariant=batch_invariant or _C.in_batch_invariant_block(),
@@ -232,7 +230,9 @@ def plan(
     input, mat1, mat2, *,
     beta=1, alpha=1, activation=None, out_dtype=None, out=None, precision=None, batch_invariant=False, gpu=None,
 ) -> Plan:  # fmt: skip
-    """Plan torch_addmm_tc.addmm with these arguments. The planner reads shapes, strides, dtypes and addresses, never elements.
+    """Plan torch_addmm_tc.addmm with these arguments, or baddbmm if the operands have three dimensions.
+
+    The planner reads shapes, strides, dtypes and addresses, never elements.
 
     Args:
         input: as in torch_addmm_tc.addmm. None plans the plain product.

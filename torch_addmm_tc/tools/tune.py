@@ -23,7 +23,7 @@ from torch_addmm_tc.tools.planning import Gpu, Plan
 CANDIDATES = 6  # timed for each problem, as bench.sweep --regret does
 ROUNDS, SECONDS = 7, 0.005  # a pass has ROUNDS, in each of which a contender runs for SECONDS
 MAX_SETS = 1024  # of operands: capturing makes a call for each, at 9 to 18 us of the host's time (bench.sweep)
-MAX_CHECKED = 64, 1024  # rows and columns of a result that are checked
+MAX_CHECKED = 8, 64, 1024  # products of a batch, and rows and columns of a result, that are checked
 SIZES = {"a": ("m", "k"), "b": ("k", "n"), "c": ("m", "n"), "d": ("m", "n")}  # rows and columns
 SOURCES = "At least one of --shapes, --log and --model says what to measure."
 ACTIVATIONS = {"none": "none", "relu": "relu", "gated": "gelu"}  # a problem's activation -> the one that is timed
@@ -127,17 +127,20 @@ def decide(names, measure) -> tuple[str, dict[str, Timing]]:
 
 
 def operands(problem: dict, count: int, device="cuda") -> list[dict]:
-    """Return `count` sets of random tensors, {"a", "b", "c", "d"}, with a problem's strides and alignments. "c" may be None."""
+    """Return `count` sets of random tensors, {"a", "b", "c", "d"}, with a problem's strides and alignments. "c" may be None.
+
+    The tensors are batches, of one product each for a problem without a batch.
+    """
     sets = [{} for _ in range(count)]
     for name, (rows, cols) in SIZES.items():
-        dtype, row, col, alignment = problem[name]
-        dtype, shape = getattr(torch, dtype), (problem[rows], problem[cols])
+        dtype, row, col, batch, alignment = problem[name]
+        dtype, shape, strides = getattr(torch, dtype), (problem["batch"], problem[rows], problem[cols]), (batch, row, col)
         offset = alignment % 16 // dtype.itemsize
-        span = offset + 1 + (shape[0] - 1) * row + (shape[1] - 1) * col
+        span = offset + 1 + sum((size - 1) * stride for size, stride in zip(shape, strides))
         pitch = -(-span // 256) * 256  # torch's allocator aligns to 512 bytes, too
         pool = torch.randn(count * pitch if alignment else 0, dtype=dtype, device=device)
         for i, tensors in enumerate(sets):
-            tensors[name] = pool.as_strided(shape, (row, col), i * pitch + offset) if alignment else None
+            tensors[name] = pool.as_strided(shape, strides, i * pitch + offset) if alignment else None
     return sets
 
 
@@ -149,29 +152,35 @@ def options_of(problem: dict) -> dict:
 def run_plan(problem: dict, tensors: dict, name: str):
     """Run a plan by name. The result is in tensors["d"]."""
     c, a, b, d = (tensors[x] for x in "cabd")
-    torch.ops.tc.addmm_out(c, a, b, **options_of(problem), kernel_name=name, out=d)
+    torch.ops.tc.baddbmm_out(c, a, b, **options_of(problem), kernel_name=name, out=d)
 
 
 def is_correct(problem: dict, name: str) -> bool:
-    """Whether a plan's result is within its error bound, on evenly spaced rows and columns."""
+    """Whether a plan's result is within its error bound, on evenly spaced products, rows and columns."""
     (tensors,) = operands(problem, 1)
     c, a, b, d = (tensors[x] for x in "cabd")
     d.fill_(math.nan)
     run_plan(problem, tensors, name)
-    rows, cols = (
+    products, rows, cols = (
         torch.arange(min(size, most), device=d.device) * (size - 1) // max(min(size, most) - 1, 1)
         for size, most in zip(d.shape, MAX_CHECKED)
     )
-    c = d.new_zeros(()) if c is None else c[rows][:, cols]
+
+    def checked(x):
+        return x[products][:, rows][:, :, cols]
+
+    c = d.new_zeros(()) if c is None else checked(c)
     activation, tf32 = ACTIVATIONS[problem["activation"]], problem["precision"] == "tf32"
     activation = None if activation == "none" else activation
-    expected = reference(c, a[rows], b[:, cols], activation=activation, out_dtype=d.dtype, tf32=tf32)
-    return expected.error(d[rows][:, cols]) <= 1
+    expected = reference(c, a[products][:, rows], b[products][:, :, cols], activation=activation, out_dtype=d.dtype, tf32=tf32)
+    return expected.error(checked(d)) <= 1
 
 
 def measure(problem: dict, names) -> dict[str, Timing]:
     """Time plans on new random operands, which rotate through sets that exceed three times the L2."""
-    moved = sum(math.prod(problem[x] for x in SIZES[name]) * getattr(torch, problem[name][0]).itemsize for name in "abd")
+    moved = sum(
+        math.prod(problem[x] for x in ("batch", *SIZES[name])) * getattr(torch, problem[name][0]).itemsize for name in "abd"
+    )
     l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
     sets = operands(problem, min(MAX_SETS, math.ceil(3 * l2 / moved) + 1))
     calls = {name: [partial(run_plan, problem, tensors, name) for tensors in sets] for name in names}
@@ -181,7 +190,7 @@ def measure(problem: dict, names) -> dict[str, Timing]:
 def tune(text: str, gpu: Gpu, candidates: int) -> dict | None:
     """Measure a problem, and return its entry of the table; None if there is nothing to compute or no kernel for it."""
     problem, plan = _C.describe_problem(text), Plan.of(text, gpu)
-    if plan.pick is None or not (problem["m"] and problem["n"] and problem["k"]):
+    if plan.pick is None or not all(problem[size] for size in ("batch", "m", "n", "k")):
         return None
     able = [x for x in plan.candidates[1:] if x.reason is None]
     able.sort(key=lambda x: x.microseconds)
