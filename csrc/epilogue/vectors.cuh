@@ -39,13 +39,6 @@ __device__ __forceinline__ void store_vector_to(const MatrixView& x, int64_t i, 
   }
 }
 
-// The block's product, hidden from the compiler until this point: addresses computed from it hold no registers before.
-__device__ __forceinline__ int opaque_product() {
-  int product = blockIdx.y;
-  asm volatile("" : "+r"(product));
-  return product;
-}
-
 // Which accesses may use 16-byte vectors. The host decides once per launch.
 struct VectorAccess {
   bool a, b, c, d;  // every contiguous row or column starts at a 16-byte boundary; c and d: row-major only

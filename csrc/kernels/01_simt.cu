@@ -81,8 +81,8 @@ struct Slab {
 template <int I, typename T>
 __global__ __launch_bounds__(kSimt[I].threads, kSimt[I].blocks_per_sm) void simt(
     const GemmDesc batch, const VectorAccess access, const bool a_packed, const bool b_packed) {
-  const GemmDesc p = product_of(batch, blockIdx.y);
   // ---- prologue ----
+  const GemmDesc p = product_of(batch, blockIdx.y);
   constexpr int BLK_M = kSimt[I].tile_m, BLK_N = kSimt[I].tile_n, THREADS = kSimt[I].threads;
   using SlabA = Slab<T, BLK_M, THREADS>;
   using SlabB = Slab<T, BLK_N, THREADS>;

@@ -57,8 +57,8 @@ __global__ __launch_bounds__(THREADS, kWmmaNaive[0].blocks_per_sm) void wmma_nai
   static_assert(THREADS / 32 * Warp::STAGING * int(sizeof(float)) == kWmmaNaive[0].smem_bytes);
   static_assert((ATile::SIZE + BTile::SIZE) * sizeof(T) <= Warp::STAGING * sizeof(float));
 
-  const GemmDesc p = product_of(batch, blockIdx.y);
   // ---- prologue ----
+  const GemmDesc p = product_of(batch, blockIdx.y);
   extern __shared__ __align__(128) char smem[];
   const int warp = threadIdx.x / 32, warp_m = warp / WARPS_N * kFrag, warp_n = warp % WARPS_N * kFrag;
   float* const staging = reinterpret_cast<float*>(smem) + warp * Warp::STAGING;  // (16, 24)

@@ -45,8 +45,8 @@ __global__ __launch_bounds__(THREADS,
   static_assert(K_STAGE * STAGE * int(sizeof(T)) <= CONFIG.smem_bytes);
   static_assert(THREADS / 32 * Warp::STAGING * int(sizeof(float)) <= CONFIG.smem_bytes);
 
-  const GemmDesc p = product_of(batch, blockIdx.y);
   // ---- prologue ----
+  const GemmDesc p = product_of(batch, blockIdx.y);
   extern __shared__ __align__(128) char smem[];
   T* const smem_a = reinterpret_cast<T*>(smem);  // (BLK_M, BLK_K + pad) or (BLK_K, BLK_M + pad) of each (K_STAGE, STAGE)
   T* const smem_b = smem_a + ATile::SIZE;        // (BLK_N, BLK_K + pad) or (BLK_K, BLK_N + pad) of each (K_STAGE, STAGE)

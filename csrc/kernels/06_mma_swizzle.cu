@@ -34,7 +34,7 @@ constexpr bool kUsesPdl = uses_pdl(kMmaSwizzle[I]);
 
 template <int I, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_sm) void mma_swizzle(
-    const GemmDesc batch, const VectorAccess access, const Schedule schedule) {
+    const GemmDesc p, const VectorAccess access, const Schedule schedule) {
   using T = Operand<MATH>;
   constexpr int BLK_M = kMmaSwizzle[I].tile_m, BLK_N = kMmaSwizzle[I].tile_n, STAGES = kMmaSwizzle[I].stages;
   constexpr int BLK_K = kMmaSwizzle[I].tile_k * 2 / int(sizeof(T)), MMA_K = 32 / int(sizeof(T));
@@ -47,8 +47,9 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
   static_assert(WARP_SLICES <= 2);
   static_assert(STAGES * STAGE_BYTES == kMmaSwizzle[I].smem_bytes);
 
-  const GemmDesc p = product_of(batch, blockIdx.y);
   // ---- prologue ----
+  // Made anew where it is used: its addresses would hold registers through the main loop.
+  const auto of_product = [&] { return product_of(p, opaque_product()); };
   extern __shared__ __align__(128) char smem[];  // main loop: (STAGES, A tile then B tile); epilogue: (warps, PASS_M, D_PITCH)
   const uint32_t stages = smem_address(smem);
   const int warp = threadIdx.x / 32 % WARPS, slice = threadIdx.x / 32 / WARPS, lane = threadIdx.x % 32;
@@ -60,8 +61,10 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
   WorkTile work_tile = schedule[blockIdx.x];
   if (schedule.size <= gridDim.x && (p.m + p.n) * p.k * int64_t(sizeof(T)) <= kSmallOperands) {
     const int64_t k0 = int64_t(work_tile.first) * BLK_K, k = min(int64_t(work_tile.count) * BLK_K, p.k - k0);
-    ATile::prefetch(p.a, lda, int64_t(work_tile.tile.m) * BLK_M, p.m, k0, k, work_tile.tile.n, schedule.raster.tiles_n);
-    BTile::prefetch(p.b, ldb, int64_t(work_tile.tile.n) * BLK_N, p.n, k0, k, work_tile.tile.m, schedule.raster.tiles_m);
+    ATile::prefetch(
+        of_product().a, lda, int64_t(work_tile.tile.m) * BLK_M, p.m, k0, k, work_tile.tile.n, schedule.raster.tiles_n);
+    BTile::prefetch(
+        of_product().b, ldb, int64_t(work_tile.tile.n) * BLK_N, p.n, k0, k, work_tile.tile.m, schedule.raster.tiles_m);
   }
   if constexpr (kUsesPdl<I>) launch_dependents(), wait_on_dependencies();
 
@@ -73,8 +76,8 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
     const int64_t m0 = int64_t(work_tile.tile.m) * BLK_M, n0 = int64_t(work_tile.tile.n) * BLK_N;
     const int64_t k0 = int64_t(work_tile.first) * BLK_K;
 
-    ATile a_tile(p.a, lda, m0, p.m, k0);
-    BTile b_tile(p.b, ldb, n0, p.n, k0);
+    ATile a_tile(of_product().a, lda, m0, p.m, k0);
+    BTile b_tile(of_product().b, ldb, n0, p.n, k0);
     // Copies one of PARTS equal parts of the work tile's K tile t to `stage`. Every K tile has a commit group, which is empty
     // past the end: waiting for all but the newest STAGES - 2 groups then always waits for the tile that is needed next.
     const bool last_is_cut = k_last < BLK_K || a_tile.last_line_is_cut() || b_tile.last_line_is_cut();
@@ -91,7 +94,7 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
     };
 #pragma unroll 1  // instructions that run once come from memory: unrolled code took longer to fetch than to run
     for (int t = 0; t < STAGES - 1; ++t) load(t, stages + t * STAGE_BYTES, std::integral_constant<int, 1>(), 0);
-    prefetch_c<BLK_M, BLK_N, THREADS>(p, m0, n0);
+    prefetch_c<BLK_M, BLK_N, THREADS>(of_product(), m0, n0);
 
     float acc[MMAS_M][MMAS_N][4] = {};  // (WARP_M, WARP_N) over the warp
     uint32_t a[MMAS_M][4];              // (WARP_M, 32 bytes of K) over the warp; a[i] is refilled after its products
@@ -170,6 +173,7 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
     static_assert(PASS_M <= ROOM && PASS_M % 16 == 0);
     float* const staged = reinterpret_cast<float*>(smem) + threadIdx.x / 32 * PASS_M * D_PITCH;  // (PASS_M, D_PITCH)
     const WorkTile done = current;
+    const GemmDesc of_d = of_product();
     const int64_t d0 = done.layer * slice_stride(p);
     const auto finish = [&](auto shifted) {
       constexpr bool SHIFTED = decltype(shifted)::value;
@@ -177,7 +181,7 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
       for (int pass = 0; pass < ROWS; pass += PASS_M) {
         const int64_t m = int64_t(done.tile.m) * BLK_M + warp_m + slice * ROWS + pass;
         const int64_t n = int64_t(done.tile.n) * BLK_N + warp_n;
-        const RowShift<SHIFTED> shift(p, m, n, d0);
+        const RowShift<SHIFTED> shift(of_d, m, n, d0);
 #pragma unroll
         for (int i = 0; i < ROWS / 16; ++i)
 #pragma unroll
@@ -191,7 +195,7 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
             }
           }
         __syncwarp();
-        finish_staged<T, PASS_M, WARP_N, D_PITCH>(p, access, shift, staged, m, n, d0);
+        finish_staged<T, PASS_M, WARP_N, D_PITCH>(of_d, access, shift, staged, m, n, d0);
         __syncwarp();
       }
     };

@@ -46,7 +46,7 @@ __device__ __noinline__ float exact_sum(const float* a, int64_t a_step, const fl
 // Rows of A and B begin at multiples of WIDTH bytes: 16, 8 or 2, and in fp32 16 or 4.
 template <int I, int WIDTH, Math MATH, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm) void mma_skinny(
-    const GemmDesc batch, const VectorAccess access, const Schedule schedule) {
+    const GemmDesc p, const VectorAccess access, const Schedule schedule) {
   using T = Operand<MATH>;
   constexpr int BLK_M = kMmaSkinny[I].tile_m, BLK_N = kMmaSkinny[I].tile_n, STAGES = kMmaSkinny[I].stages;
   constexpr int THREADS = kMmaSkinny[I].threads, WARPS_K = kMmaSkinny[I].warp_slices;
@@ -58,18 +58,20 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
   constexpr int LOADS = B_K_CONTIGUOUS ? MMAS_N : LANE_K;             // a lane's loads of B in a step
   constexpr int WORDS = B_K_CONTIGUOUS ? 4 : W * int(sizeof(T)) / 4;  // of each
   constexpr bool PARTS = MATH == Math::f32_emulated;
+  constexpr bool LATE_C = PARTS && kMmaSkinny[I].blocks_per_sm > 1;  // C comes last where no registers are free for it
   static_assert(BLK_M == THREADS / 32 / WARPS_K * 16 && kMmaSkinny[I].tile_k * 2 == BLK_K * int(sizeof(T)));
 
-  const GemmDesc p = product_of(batch, blockIdx.y);
   // ---- prologue ----
+  // Made anew where it is used: its addresses would hold registers through the main loop.
+  const auto of_product = [&] { return product_of(p, opaque_product()); };
   __shared__ float sums[WARPS_K][BLK_M][BLK_N + 4];    // (WARPS_K, BLK_M, BLK_N + 4)
   __shared__ float largest[PARTS ? THREADS / 32 : 1];  // (warps): the largest magnitude in A and B
   const int warp_k = threadIdx.x / 32 % WARPS_K, warp_m = threadIdx.x / 32 / WARPS_K * 16, lane = threadIdx.x % 32;
   const int g = lane / 4, q = lane % 4;  // PTX ISA, mma fragments: groupID and threadID_in_group
-  const T* const b_data = static_cast<const T*>(p.b.data);
   if constexpr (kUsesPdl<I>) {
     launch_dependents();
-    prefetch_first_k_tiles<BLK_N, BLK_K, THREADS, B_K_CONTIGUOUS>(b_data, p.b, p.n, p.k, schedule[blockIdx.x]);
+    prefetch_first_k_tiles<BLK_N, BLK_K, THREADS, B_K_CONTIGUOUS>(
+        static_cast<const T*>(of_product().b.data), p.b, p.n, p.k, schedule[blockIdx.x]);
     wait_on_dependencies();
   }
 
@@ -80,15 +82,19 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
     const int d_row = threadIdx.x * 2 / BLK_N, d_col = threadIdx.x * 2 % BLK_N;
     static_assert(D_PAIRS * STEP_M == BLK_M);
     float c[D_PAIRS][2];  // (BLK_M, BLK_N) over the block
+    const auto load_c = [&](const GemmDesc& of) {
 #pragma unroll
-    for (int i = 0; i < D_PAIRS; ++i) read_c<T>(p, access, m0 + d_row + i * STEP_M, n0 + d_col, c[i]);
+      for (int i = 0; i < D_PAIRS; ++i) read_c<T>(of, access, m0 + d_row + i * STEP_M, n0 + d_col, c[i]);
+    };
+    if (!LATE_C) load_c(of_product());
 
+    const T* const a_data = static_cast<const T*>(of_product().a.data);
+    const T* const b_data = static_cast<const T*>(of_product().b.data);
     // Pointers beyond the matrix fall back to one of its rows or columns. The sums that come of them are not stored.
     const T* a_from[2];                            // rows g and g + 8, at this lane's first k of a step
     const T* b_from[B_K_CONTIGUOUS ? MMAS_N : 1];  // this lane's column of each mma.sync, or its first k and column
 #pragma unroll
-    for (int h = 0; h < 2; ++h)
-      a_from[h] = static_cast<const T*>(p.a.data) + min(m0 + warp_m + g + h * 8, p.m - 1) * p.a.row + q * LANE_STEP * p.a.col;
+    for (int h = 0; h < 2; ++h) a_from[h] = a_data + min(m0 + warp_m + g + h * 8, p.m - 1) * p.a.row + q * LANE_STEP * p.a.col;
 #pragma unroll
     for (int j = 0; j < MMAS_N; ++j) {
       if constexpr (B_K_CONTIGUOUS) b_from[j] = b_data + min(n0 + j * 8 + g, p.n - 1) * p.b.col + q * LANE_STEP;
@@ -214,6 +220,8 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
       least = least_sum(p.k, of_block);
     }
     if (!PARTS) __syncthreads();
+    const GemmDesc of_d = of_product();
+    if (LATE_C) load_c(of_d);
 #pragma unroll
     for (int i = 0; i < D_PAIRS; ++i) {
       const int row = d_row + i * STEP_M;
@@ -224,14 +232,14 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
         for (int e = 0; e < 2; ++e) sum[e] += sums[w][row][d_col + e];
       if constexpr (PARTS) {
         const int64_t k0 = int64_t(work_tile.first) * BLK_K, k = min(p.k - k0, int64_t(work_tile.count) * BLK_K);
-        const T* const a_row = static_cast<const T*>(p.a.data) + (m0 + row) * p.a.row + k0 * p.a.col;
-        const T* const b_col = b_data + (n0 + d_col) * p.b.col + k0 * p.b.row;
+        const T* const a_row = static_cast<const T*>(of_d.a.data) + (m0 + row) * p.a.row + k0 * p.a.col;
+        const T* const b_col = static_cast<const T*>(of_d.b.data) + (n0 + d_col) * p.b.col + k0 * p.b.row;
 #pragma unroll
         for (int e = 0; e < 2; ++e)
           if (m0 + row < p.m && n0 + d_col + e < p.n && !is_as_good(sum[e], least))
             sum[e] = exact_sum(a_row, p.a.col, b_col + e * p.b.col, p.b.row, k);
       }
-      finish_vector<T>(p, access, m0 + row, n0 + d_col, sum, c[i], work_tile.layer * slice_stride(p));
+      finish_vector<T>(of_d, access, m0 + row, n0 + d_col, sum, c[i], schedule.layer_of(work) * slice_stride(p));
     }
     __syncthreads();  // the next tile's sums take the place of this tile's
   }

@@ -42,8 +42,8 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
   constexpr int PITCH = BLK_N + 8;  // floats: the float2 stores of a half-warp, to four rows, then take different banks
   static_assert(BLK_M * PITCH * 4 <= STAGES * STAGE_BYTES && STAGES * (STAGE_BYTES + 16) == CONFIG.smem_bytes);
 
-  const GemmDesc p = product_of(batch, blockIdx.y);
   // ---- prologue ----
+  const GemmDesc p = product_of(batch, blockIdx.y);
   extern __shared__ __align__(1024) char smem[];
   const uint32_t stages = smem_address(smem);           // (STAGES, A tile then B tile)
   const uint32_t full = stages + STAGES * STAGE_BYTES;  // (STAGES) barriers: the stage holds a K tile

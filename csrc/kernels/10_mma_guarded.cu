@@ -36,8 +36,8 @@ using BTile = GuardedTile<kMmaGuarded[I].tile_n, kMmaGuarded[I].tile_k, kMmaGuar
 
 template <int I, Math MATH>
 __global__ __launch_bounds__(kMmaGuarded[I].threads, kMmaGuarded[I].blocks_per_sm) void mma_guarded(
-    const GemmDesc batch, const VectorAccess access, const Schedule schedule, const GuardedOperand batch_a,
-    const GuardedOperand batch_b) {
+    const GemmDesc p, const VectorAccess access, const Schedule schedule, const GuardedOperand a_operand,
+    const GuardedOperand b_operand) {
   using T = Operand<MATH>;
   constexpr int BLK_M = kMmaGuarded[I].tile_m, BLK_N = kMmaGuarded[I].tile_n, BLK_K = kMmaGuarded[I].tile_k;
   constexpr int STAGES = kMmaGuarded[I].stages, THREADS = kMmaGuarded[I].threads;
@@ -48,9 +48,9 @@ __global__ __launch_bounds__(kMmaGuarded[I].threads, kMmaGuarded[I].blocks_per_s
   static_assert(MMAS_M > 0 && MMAS_N % 2 == 0);
   static_assert(STAGES >= 2 && STAGES * STAGE_BYTES <= kMmaGuarded[I].smem_bytes);
 
-  const GemmDesc p = product_of(batch, blockIdx.y);
-  const GuardedOperand a_operand = batch_a.of_product(blockIdx.y), b_operand = batch_b.of_product(blockIdx.y);
   // ---- prologue ----
+  // Made anew where it is used: its addresses would hold registers through the main loop.
+  const auto of_product = [&] { return product_of(p, opaque_product()); };
   extern __shared__ __align__(128) char smem[];  // main loop: (STAGES, A tile then B tile); epilogue: (warps, WARP_M, D_PITCH)
   const uint32_t stages = smem_address(smem), stages_end = stages + STAGES * STAGE_BYTES;
   // Functions, because the values would hold registers through the main loop.
@@ -136,9 +136,9 @@ __global__ __launch_bounds__(kMmaGuarded[I].threads, kMmaGuarded[I].blocks_per_s
       }
       copy(t + ahead, filled);
       filled = after(filled);
-      const float c = t == -1 ? load_bias<T, BLK_N>(p, n0) : 0.f;
+      const float c = t == -1 ? load_bias<T, BLK_N>(of_product(), n0) : 0.f;
       if (t >= -1) fetch(t + 1);
-      if (t == -1) prefetch_c<BLK_M, BLK_N, THREADS>(p, m0, n0);
+      if (t == -1) prefetch_c<BLK_M, BLK_N, THREADS>(of_product(), m0, n0);
       if (t == -1 && threadIdx.x < BLK_N) bias[threadIdx.x] = c;
       if (t >= 0) {
         if (a_operand.k_contiguous) {
@@ -176,11 +176,12 @@ __global__ __launch_bounds__(kMmaGuarded[I].threads, kMmaGuarded[I].blocks_per_s
     static_assert(WARPS * WARP_M * D_PITCH * 4 <= kMmaGuarded[I].smem_bytes);
     float* const staged = reinterpret_cast<float*>(smem) + threadIdx.x / 32 * WARP_M * D_PITCH;  // (WARP_M, D_PITCH)
     const WorkTile done = current.tile;
+    const GemmDesc of_d = of_product();
     const int64_t m = int64_t(done.tile.m) * BLK_M + warp_m(), n = int64_t(done.tile.n) * BLK_N + warp_n();
     const int64_t d0 = done.layer * slice_stride(p);
     const auto finish = [&](auto shifted) {
       constexpr bool SHIFTED = decltype(shifted)::value;
-      const RowShift<SHIFTED> shift(p, m, n, d0);
+      const RowShift<SHIFTED> shift(of_d, m, n, d0);
       const int lane = opaque_lane();
 #pragma unroll
       for (int i = 0; i < MMAS_M; ++i)
@@ -194,18 +195,18 @@ __global__ __launch_bounds__(kMmaGuarded[I].threads, kMmaGuarded[I].blocks_per_s
           }
         }
       __syncwarp();
-      finish_staged<T, WARP_M, WARP_N, D_PITCH>(p, access, shift, staged, m, n, d0);
+      finish_staged<T, WARP_M, WARP_N, D_PITCH>(of_d, access, shift, staged, m, n, d0);
     };
     if (takes_rows(p) && (!p.c.data || has_bias(p))) {
       T* const tile = reinterpret_cast<T*>(smem);  // (BLK_M, kRowPitch<BLK_N>)
       static_assert(BLK_M * kRowPitch<BLK_N> * sizeof(T) <= kMmaGuarded[I].smem_bytes);
-      const RowShift<true> shift(p, m - warp_m(), n - warp_n(), 0);
+      const RowShift<true> shift(of_d, m - warp_m(), n - warp_n(), 0);
       if (slice() == 0) {
         finish_products(p, acc, bias + warp_n());
         stage_rows<BLK_N>(shift, acc, tile, warp_m(), warp_n());
       }
       __syncthreads();
-      store_rows<BLK_M, BLK_N, THREADS>(p, shift, tile, m - warp_m(), n - warp_n());
+      store_rows<BLK_M, BLK_N, THREADS>(of_d, shift, tile, m - warp_m(), n - warp_n());
     } else if (slice() == 0) {
       if (access.d_shifted) finish(std::true_type());
       else finish(std::false_type());

@@ -70,8 +70,8 @@ __global__ __launch_bounds__(kMmaStationary[I].threads) void mma_stationary(cons
   constexpr int MMAS_M = TILE_M / 16, MMAS_N = TILE_N / 8, STAGED = StationaryShape::staged_of_warp(kMmaStationary[I]);
   static_assert(StationaryShape::kPad == kRowPad && kRowPitch<TILE_N> * sizeof(T) * 16 <= STAGED);
 
-  const GemmDesc p = product_of(batch, blockIdx.y);
   // ---- prologue ----
+  const GemmDesc p = product_of(batch, blockIdx.y);
   extern __shared__ __align__(128) char smem[];  // the panel of B, its part of a C with one row, the warps' staged parts of D
   const int columns = grid.columns, depth = grid.depth;
   const FragmentPanel<T, THREADS> panel{smem_address(smem), columns, depth};

@@ -35,8 +35,8 @@ __global__ __launch_bounds__(kSimtSkinny[I].threads, kSimtSkinny[I].blocks_per_s
                 WORDS = B_K_CONTIGUOUS ? LANE_K : COLS;  // of a lane's part of B in a step
   static_assert(THREADS == WARPS * 32 && kSimtSkinny[I].tile_k * 2 == BLK_K * 4);
 
-  const GemmDesc p = product_of(batch, blockIdx.y);
   // ---- prologue ----
+  const GemmDesc p = product_of(batch, blockIdx.y);
   __shared__ float sums[WARPS][BLK_M][BLK_N];  // (WARPS, BLK_M, BLK_N)
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   const float* const a_data = static_cast<const float*>(p.a.data);

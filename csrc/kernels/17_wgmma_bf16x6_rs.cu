@@ -115,9 +115,9 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
   constexpr int ROWS = StagedPart::of(CONFIG).rows, COLS = StagedPart::of(CONFIG).columns, PITCH = StagedPart::of(CONFIG).pitch;
   static_assert(STAGES * (STAGE_BYTES + 32) + GROUPS * ROWS * PITCH * 4 == CONFIG.smem_bytes);
 
+  // ---- prologue ----
   const GemmDesc p = product_of(batch, blockIdx.y);
   const Source streamed = batch_streamed.of_product(blockIdx.y), shared = batch_shared.of_product(blockIdx.y);
-  // ---- prologue ----
   extern __shared__ __align__(1024) char smem[];
   const uint32_t stages = smem_address(smem);                                         // (STAGES, PARTS, SHARED, 128 bytes)
   float* const staged_tiles = reinterpret_cast<float*>(smem + STAGES * STAGE_BYTES);  // (GROUPS, ROWS, PITCH)

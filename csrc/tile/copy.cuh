@@ -8,6 +8,13 @@
 
 namespace tc {
 
+// The block's product, hidden from the compiler until this point: addresses computed from it hold no registers before.
+__device__ __forceinline__ int opaque_product() {
+  int product = blockIdx.y;
+  asm volatile("" : "+r"(product));
+  return product;
+}
+
 // W consecutive elements. Their alignment lets a copy use the fewest accesses of at most 16 bytes.
 template <typename T, int W>
 struct alignas(sizeof(T) * W < 16 ? sizeof(T) * W : 16) Vec {

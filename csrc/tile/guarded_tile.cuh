@@ -23,11 +23,7 @@ struct GuardedOperand {
   int lanes_shift;   // log2 of the threads that copy a row
   bool k_contiguous;
 
-  __device__ GuardedOperand of_product(int64_t product) const {
-    GuardedOperand x = *this;
-    x.data += product * batch;
-    return x;
-  }
+  __device__ const char* of_product() const { return data + opaque_product() * batch; }  // the data of the block's product
 };
 
 // The tile keeps the operand's order in memory, as SwizzledTile does, which reads it: (MN, BLK_K) if K is contiguous, (BLK_K,
@@ -77,14 +73,15 @@ struct GuardedTile {
   static __device__ void prefetch(const GuardedOperand& x, int64_t outer0, int64_t outer, int64_t k0, int64_t k, int part,
                                   int parts) {
     const int64_t mn = min(int64_t(MN), outer - outer0);
-    prefetch_lines(x.data + (x.k_contiguous ? outer0 * x.leading + k0 * 2 : k0 * x.leading + outer0 * 2), x.leading,
+    prefetch_lines(x.of_product() + (x.k_contiguous ? outer0 * x.leading + k0 * 2 : k0 * x.leading + outer0 * 2), x.leading,
                    int(x.k_contiguous ? mn : k), (x.k_contiguous ? k : mn) * 2, part * THREADS + threadIdx.x, parts * THREADS);
   }
 
   __device__ GuardedTile(const GuardedOperand& x, int64_t outer0, int64_t outer, int64_t k0)
       : x(x), outer_left(int(min(int64_t(MN), outer - outer0))) {
     const Place place(x);
-    next = x.data + ((x.k_contiguous ? outer0 : k0) + place.row) * x.leading + (x.k_contiguous ? k0 : outer0) * 2 + place.col;
+    next = x.of_product() + ((x.k_contiguous ? outer0 : k0) + place.row) * x.leading + (x.k_contiguous ? k0 : outer0) * 2 +
+           place.col;
   }
 
   __device__ bool via_registers() const { return x.width == 2; }
@@ -138,7 +135,7 @@ struct GuardedTile {
   // Loads the next K tile into registers.
   __device__ __forceinline__ void fetch(int k_left) {
     const Place place(x);
-    const char* from = next;
+    const char *from = next, *const begin = x.of_product();
     by_element = 0;
 #pragma unroll
     for (int i = 0; i < VECTORS; ++i, from += x.row_step) {
@@ -146,7 +143,7 @@ struct GuardedTile {
                 shift = int(reinterpret_cast<uintptr_t>(from) % kChunk);
       const char* const first = from - shift;
       const bool two = shift + bytes > kChunk;
-      const bool inside = first >= x.data && first + (two ? 2 : 1) * kChunk <= x.data + x.size;
+      const bool inside = first >= begin && first + (two ? 2 : 1) * kChunk <= begin + x.size;
       lo[i] = hi[i] = make_uint4(0, 0, 0, 0);
       if (bytes > 0 && inside) lo[i] = *reinterpret_cast<const uint4*>(first);
       if (bytes > 0 && inside && two) hi[i] = *reinterpret_cast<const uint4*>(first + kChunk);

@@ -121,6 +121,8 @@ struct Schedule {
     const int layer = tiles.into(work), slice = products.into(layer), first = slice * per_slice;
     return {raster[work - layer * tiles.value], layer, layer - slice * products.value, first, count_from(first)};
   }
+  // Which layer of D a work tile is of.
+  __device__ int layer_of(int work) const { return tiles.into(work); }
   // How many K tiles a K slice has that begins with K tile `first`.
   __device__ int count_from(int first) const { return max(0, min(per_slice, k_tiles - first)); }
 };
