@@ -9,13 +9,11 @@ Without a GPU, the command runs the smallest problems on the CPU, so that it can
 
 import argparse
 import dataclasses
-import json
 import math
 import random
 from pathlib import Path
 
 import torch
-from rich.progress import track
 
 import torch_addmm_tc as tc
 from bench.ceilings import ceilings
@@ -31,7 +29,8 @@ from bench.survey import (
     SECONDS_RESTED,
     WORST,
     Pool,
-)  # fmt: skip
+    collect,
+)
 from bench.sweep import containing
 from bench.timing import record, sets_to_rotate, source_record
 from torch_addmm_tc import timing
@@ -248,17 +247,8 @@ def main():
     facts = {"record": record(), "ceilings": ceilings()} if DEVICE == "cuda" else {"record": source_record(), "ceilings": {}}
     result = facts | {"seed": None if options.cases else options.seed, "busy": options.gpu_busy, "rows": []}
     pool = Pool(DEVICE)
-    with torch.inference_mode():
-        for problem in track(chosen, "batches"):
-            result["rows"].append(measure(problem, pool, peaks=result["ceilings"], busy=options.gpu_busy))
-            if options.json:  # writing after each row keeps the rows of a run that is cut short
-                options.json.write_text(json.dumps(result, indent=1) + "\n")
-            if DEVICE == "cuda":
-                torch.cuda.empty_cache()  # memory of a graph that is gone stays reserved, and other graphs cannot use it
-    text = table(result)
-    print(text)
-    if options.json:
-        options.json.with_suffix(".md").write_text(text)
+    how = {"peaks": result["ceilings"], "busy": options.gpu_busy}
+    collect(chosen, lambda problem: measure(problem, pool, **how), result, options.json, table)
     wrong = [row for row in result["rows"] if not row["error"] <= 1]
     if wrong:
         raise SystemExit(f"{len(wrong)} of {len(chosen)} rows have a result outside its error bound")

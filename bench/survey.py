@@ -292,6 +292,30 @@ def table(result: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
+def collect(problems, measure_one, result: dict, path, table) -> None:
+    """Measure problems one by one, and print the table.
+
+    Args:
+        problems: the problems.
+        measure_one: problem -> its figures, which are added to result["rows"].
+        result: what is known of the run, with an empty list of rows.
+        path: the JSON file to write after each row, which keeps the rows of a run that is cut short; or None. The table goes to
+            the .md file beside it.
+        table: result -> its table.
+    """
+    with torch.inference_mode():
+        for problem in track(problems, "problems"):
+            result["rows"].append(measure_one(problem))
+            if path:
+                path.write_text(json.dumps(result, indent=1) + "\n")
+            if DEVICE == "cuda":
+                torch.cuda.empty_cache()  # memory of a graph that is gone stays reserved, and other graphs cannot use it
+    text = table(result)
+    print(text)
+    if path:
+        path.with_suffix(".md").write_text(text)
+
+
 def main():
     parser = argparse.ArgumentParser(prog="python -m bench.survey", description=__doc__.split("\n")[0])
     parser.add_argument("--seed", type=int, default=0, help="draws the problems")
@@ -317,17 +341,7 @@ def main():
     pool, cublaslt = Pool(DEVICE), CublasLt() if options.cublaslt else None
     how = {"peaks": result["ceilings"], "busy": options.gpu_busy, "regret": options.regret, "cublaslt": cublaslt}
     how["batch_invariant"] = options.batch_invariant
-    with torch.inference_mode():
-        for problem in track(chosen, "survey"):
-            result["rows"].append(measure(problem, pool, **how).figures())
-            if options.json:  # writing after each row keeps the rows of a run that is cut short
-                options.json.write_text(json.dumps(result, indent=1) + "\n")
-            if DEVICE == "cuda":
-                torch.cuda.empty_cache()  # memory of a graph that is gone stays reserved, and other graphs cannot use it
-    text = table(result)
-    print(text)
-    if options.json:
-        options.json.with_suffix(".md").write_text(text)
+    collect(chosen, lambda problem: measure(problem, pool, **how).figures(), result, options.json, table)
     if any(row["misses"] for row in result["rows"]):
         raise SystemExit("batch-invariant results depend on the batch")
     wrong = [row for row in result["rows"] if not row["error"] <= 1]

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import torch_addmm_tc as tc
-from bench import candidates, fit, shapes, survey
+from bench import batches, candidates, fit, shapes, survey
 from bench.timing import ROOT
 from torch_addmm_tc.tools.planning import H200, Plan, problem_key
 
@@ -305,3 +305,24 @@ def test_fit_compares_times_with_predictions(timed, capsys, monkeypatch):
     file.write_text(text.replace(f'"{pick}"', '"removed/1"'))
     fit.main()
     assert "The planner's own pick was not timed at 4 of 4 problems" in capsys.readouterr().out
+
+
+def test_batches_are_drawn_from_the_seed_alone():
+    drawn = batches.draw(1, 200)
+    assert batches.draw(1, 50) == drawn[:50] and len(set(drawn)) == 200 and len(set(drawn) & set(batches.draw(2, 200))) < 10
+    assert {p.group for p in drawn} == set(batches.GROUPS) and {p.c for p in drawn} == {"none", "bias", "full"}
+    for p in drawn + batches.CASES:
+        assert p.bytes <= batches.MOST_BYTES and p.flops <= 4 * batches.MOST_FLOPS
+        for (shape, strides), span in zip(p.views, p.spans, strict=True):
+            torch.empty(span, device="meta").as_strided(shape, strides)  # raises if the span is too short
+
+
+def test_batches_run_on_the_cpu(tmp_path):
+    file = tmp_path / "batches.json"
+    command = [sys.executable, "-m", "bench.batches", "--seed", "4", "--count", "8", "--json", str(file)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    result = json.loads(file.read_text())
+    assert result["rows"] and file.with_suffix(".md").read_text() == batches.table(result)
+    assert all(0 <= row["error"] <= 1 and row["tc"] > 0 and row["torch"] > 0 for row in result["rows"])
