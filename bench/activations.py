@@ -22,7 +22,8 @@ from rich.progress import track
 import torch_addmm_tc as tc
 from bench.timing import record, sets_to_rotate
 from torch_addmm_tc import timing
-from torch_addmm_tc.testing import ACTIVATIONS, matrix, reference
+from torch_addmm_tc.testing.inputs import matrix
+from torch_addmm_tc.testing.reference import ACTIVATIONS, reference
 
 # M, N, K
 SHAPES = [(8192, 3072, 768), (12608, 3072, 768), (4096, 14336, 4096), (1024, 4096, 1024), (512, 2048, 512), (16384, 4096, 128)]
@@ -47,7 +48,7 @@ def measure(m, n, k, *, seconds) -> dict:
     times = timing.interleaved(contenders, cuda=True, rounds=7, seconds=seconds)
     return {
         "shape": [m, n, k],
-        "error": error,  # as a fraction of the bound of torch_addmm_tc/testing.py
+        "error": error,  # as a fraction of the bound of torch_addmm_tc/testing/reference.py
         "microseconds": {name: time.median * 1e6 for name, time in times.items()},
         "spread": {name: time.spread for name, time in times.items()},
     }

@@ -34,7 +34,7 @@ from bench.survey import (
 from bench.sweep import containing
 from bench.timing import record, sets_to_rotate, source_record
 from torch_addmm_tc import timing
-from torch_addmm_tc.testing import reference
+from torch_addmm_tc.testing.reference import reference
 
 MOST_FLOPS, MOST_BYTES = 2e12, 8e9
 CHECKED = (4, 64)  # products, and rows of each, that are checked

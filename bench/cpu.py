@@ -20,7 +20,8 @@ import torch
 
 import torch_addmm_tc as tc
 from bench.timing import source_record
-from torch_addmm_tc.testing import matrix, reference
+from torch_addmm_tc.testing.inputs import matrix
+from torch_addmm_tc.testing.reference import reference
 
 # M, N, K
 SHAPES = [(1, 4096, 4096), (64, 2304, 768), (1024, 768, 768)]

@@ -22,7 +22,8 @@ from bench.ceilings import Ceilings, has_wgmma
 from bench.report import PERFORMANCE, insert
 from bench.timing import record, sets_to_rotate
 from torch_addmm_tc import timing
-from torch_addmm_tc.testing import matrix, reference
+from torch_addmm_tc.testing.inputs import matrix
+from torch_addmm_tc.testing.reference import reference
 
 SIZES = (512, 1024, 2048, 4096, 8192)  # M = N = K
 SCALARS = {"beta": 0.5, "alpha": 0.5}

@@ -84,7 +84,7 @@ class Row(Problem):
 
     Args:
         kernel: the kernel that ran.
-        error: the largest error of an element, as a fraction of the bound of torch_addmm_tc/testing.py.
+        error: the largest error of an element, as a fraction of the bound of torch_addmm_tc/testing/reference.py.
         tc: the op's time.
         torch_addmm: torch.addmm's time.
         mm: the time of torch.mm, the product without C. None if it was not measured.

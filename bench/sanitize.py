@@ -20,7 +20,8 @@ os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"  # torch reads the variable a
 import torch  # noqa: E402
 
 import torch_addmm_tc as tc  # noqa: E402
-from torch_addmm_tc.testing import Case, kernel_grid, matrices, matrix, multiplies, runnable_configs  # noqa: E402
+from torch_addmm_tc.testing.cases import Case, kernel_grid, multiplies, runnable_configs  # noqa: E402
+from torch_addmm_tc.testing.inputs import matrices, matrix  # noqa: E402
 
 F32, BF16 = torch.float32, torch.bfloat16
 
@@ -29,7 +30,7 @@ class Check(NamedTuple):
     """A case and the layout of its result."""
 
     case: Case
-    d: str = "row"  # a name in torch_addmm_tc.testing.LAYOUTS
+    d: str = "row"  # a name in torch_addmm_tc.testing.inputs.LAYOUTS
 
 
 CHECKS = [

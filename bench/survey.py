@@ -31,7 +31,7 @@ from bench.shapes import GROUPS, MAX_M, TF32, SurveyProblem, draw, in_float32
 from bench.sweep import containing, run_by_name, shortest_predicted
 from bench.timing import record, sets_to_rotate, source_record
 from torch_addmm_tc import timing
-from torch_addmm_tc.testing import reference
+from torch_addmm_tc.testing.reference import reference
 from torch_addmm_tc.tools.check_invariance import bits
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

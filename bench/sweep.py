@@ -26,7 +26,8 @@ from bench.cublaslt import CublasLt
 from bench.report import Problem, Row, table
 from bench.timing import record, sets_to_rotate
 from torch_addmm_tc import timing
-from torch_addmm_tc.testing import matrix, reference
+from torch_addmm_tc.testing.inputs import matrix
+from torch_addmm_tc.testing.reference import reference
 
 # M, N, K
 SHAPES = [

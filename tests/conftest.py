@@ -12,7 +12,7 @@ from filelock import FileLock  # which torch requires
 
 from torch_addmm_tc import _C
 from torch_addmm_tc.integrations import enabled
-from torch_addmm_tc.testing import runnable_configs
+from torch_addmm_tc.testing.cases import runnable_configs
 
 if not torch.cuda.is_available():
     NO_GPU = "an NVIDIA GPU"

@@ -8,7 +8,8 @@ from torch.library import opcheck
 
 import torch_addmm_tc as tc
 from torch_addmm_tc import _C
-from torch_addmm_tc.testing import ACTIVATIONS, Case, reference
+from torch_addmm_tc.testing.cases import Case
+from torch_addmm_tc.testing.reference import ACTIVATIONS, reference
 
 ADDMM = torch.ops.tc.addmm.default
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)

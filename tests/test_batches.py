@@ -11,7 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.testing import LAYOUTS, Case, batch_grid, reference, sample
+from torch_addmm_tc.testing.cases import Case, batch_grid, sample
+from torch_addmm_tc.testing.inputs import LAYOUTS
+from torch_addmm_tc.testing.reference import reference
 from torch_addmm_tc.tools.planning import problem_key
 
 OPS = torch.ops.tc

@@ -7,7 +7,8 @@ import torch
 from conftest import NO_GPU
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.testing import Case, reference, runnable_configs
+from torch_addmm_tc.testing.cases import Case, runnable_configs
+from torch_addmm_tc.testing.reference import reference
 
 if NO_GPU:
     pytest.skip(f"every test needs {NO_GPU}", allow_module_level=True)

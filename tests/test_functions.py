@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.testing import ACTIVATIONS
+from torch_addmm_tc.testing.reference import ACTIVATIONS
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 

@@ -13,18 +13,9 @@ import torch
 from conftest import NO_GPU
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.testing import (
-    LONGEST_K,
-    Case,
-    integers,
-    kernel_grid,
-    matrix,
-    multiplies,
-    reference,
-    runnable_configs,
-    sample,
-    suited,
-)
+from torch_addmm_tc.testing.cases import LONGEST_K, Case, kernel_grid, multiplies, runnable_configs, sample, suited
+from torch_addmm_tc.testing.inputs import integers, matrix
+from torch_addmm_tc.testing.reference import reference
 
 if NO_GPU:
     pytest.skip(f"every test needs {NO_GPU}", allow_module_level=True)

@@ -7,7 +7,8 @@ import torch
 from torch.library import opcheck
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.testing import Case, reference
+from torch_addmm_tc.testing.cases import Case
+from torch_addmm_tc.testing.reference import reference
 
 ADDMM = torch.ops.tc.addmm.default
 

@@ -7,7 +7,9 @@ import pytest
 import torch
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.testing import Case, matrix, reference
+from torch_addmm_tc.testing.cases import Case
+from torch_addmm_tc.testing.inputs import matrix
+from torch_addmm_tc.testing.reference import reference
 
 SHARED = "some elements of the input tensor and the written-to tensor refer to a single memory location"
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.testing import Case, case_grid
+from torch_addmm_tc.testing.cases import Case, case_grid
 from torch_addmm_tc.tools.planning import H200, cluster_name
 
 AMPERE = tc.Gpu(sm=80, num_sms=108, smem_per_block=163 * 1024, name="NVIDIA A100-SXM4-80GB")

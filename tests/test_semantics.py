@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.testing import BROADCASTS, LAYOUTS, SMALLEST_SUBNORMAL, Case, integers, matrix, reference
+from torch_addmm_tc.testing.cases import BROADCASTS, Case
+from torch_addmm_tc.testing.inputs import LAYOUTS, integers, matrix
+from torch_addmm_tc.testing.reference import SMALLEST_SUBNORMAL, reference
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 

@@ -12,7 +12,7 @@ import torch.multiprocessing as mp
 from torch import nn
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.testing import Case
+from torch_addmm_tc.testing.cases import Case
 
 ADDMM = torch.ops.tc.addmm.default
 WORLD = 2
@@ -28,7 +28,9 @@ def run_in_process(rank, store, body):
     dist.destroy_process_group()
 
 
-multiprocessing.set_forkserver_preload(["torch.distributed.tensor", "torch_addmm_tc.testing"])  # once, not in each process
+multiprocessing.set_forkserver_preload(
+    ["torch.distributed.tensor", "torch_addmm_tc.testing.cases"]
+)  # once, not in each process
 
 
 def run_in_two_processes(tmp_path, body):

@@ -6,7 +6,9 @@ import math
 import pytest
 import torch
 
-from torch_addmm_tc.testing import BATCHES, BROADCASTS, Case, case_grid, integers, reference, sample, self_shape
+from torch_addmm_tc.testing.cases import BROADCASTS, Case, case_grid, sample, self_shape
+from torch_addmm_tc.testing.inputs import BATCHES, integers
+from torch_addmm_tc.testing.reference import reference
 
 
 def correct_result(case):

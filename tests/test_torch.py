@@ -9,7 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.testing import Case, reference
+from torch_addmm_tc.testing.cases import Case
+from torch_addmm_tc.testing.reference import reference
 
 OPS = torch.ops.tc
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import torch_addmm_tc as tc
 from torch_addmm_tc import _C
 from torch_addmm_tc.__main__ import main
-from torch_addmm_tc.testing import Case, case_grid
+from torch_addmm_tc.testing.cases import Case, case_grid
 from torch_addmm_tc.timing import Timing
 from torch_addmm_tc.tools import plans, tune
 from torch_addmm_tc.tools.planning import H200, Plan, problem_key

@@ -95,7 +95,7 @@ struct TmaEpilogue {
   // Columns of the tile in box i. Loops over the boxes are unrolled, so that the compiler knows them.
   __device__ int width_of(int i) const { return i % PER_BLOCK == PER_BLOCK - 1 ? LAST_WIDTH : WIDTH; }
 
-  // The first element of C or D, (rows, columns) at a tile's place.
+  // The first element of the matrix of C or D that a tile is of.
   template <typename X>
   __device__ X* first_of(const MatrixView& x, const TilePlace& at) const {
     return static_cast<X*>(x.data) + at.layer * x.batch;

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 from torch_addmm_tc import _C
-from torch_addmm_tc.testing import LAYOUTS, matrix
+from torch_addmm_tc.testing.inputs import LAYOUTS, matrix
 from torch_addmm_tc.tools.planning import Gpu, Plan, problem_key
 
 ADDMM = torch.ops.tc.addmm
@@ -31,7 +31,7 @@ class Problem:
     Args:
         n, k: sizes.
         math: an element of MATHS.
-        b: B's layout, a name in torch_addmm_tc.testing.LAYOUTS.
+        b: B's layout, a name in torch_addmm_tc.testing.inputs.LAYOUTS.
         c: a name in C_SHAPES, or "none".
         activation: the op's argument.
         out_float32: whether D is float32.

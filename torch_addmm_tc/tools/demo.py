@@ -8,9 +8,37 @@ import torch
 
 import torch_addmm_tc as tc
 from torch_addmm_tc import _C, timing
-from torch_addmm_tc.testing import Layer, gpt2_layers, matrix, reference
+from torch_addmm_tc.testing.inputs import matrix
+from torch_addmm_tc.testing.reference import reference
 
 COLUMNS = ("layer", "M x N x K", "dtype", "kernel", "error/bound", "time", "TFLOP/s", "vs torch.addmm")
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """The product of a model's layer.
+
+    Args:
+        name: the layer's name.
+        m, n, k: the sizes of D (M, N) = A (M, K) B (K, N).
+        b: "row" for a (K, N) weight, "col" for the transpose of an (N, K) weight.
+    """
+
+    name: str
+    m: int
+    n: int
+    k: int
+    b: str = "row"
+
+
+def gpt2_layers(tokens: int) -> list[Layer]:
+    """Return the four linear layers of GPT-2 small. Its Conv1D keeps weights as (K, N)."""
+    return [
+        Layer("gpt2 attention in", tokens, 2304, 768),
+        Layer("gpt2 attention out", tokens, 768, 768),
+        Layer("gpt2 mlp in", tokens, 3072, 768),
+        Layer("gpt2 mlp out", tokens, 768, 3072),
+    ]
 
 
 @dataclasses.dataclass

@@ -14,7 +14,7 @@ import torch
 
 from torch_addmm_tc import _C
 from torch_addmm_tc.integrations.enabled import enabled
-from torch_addmm_tc.testing import reference
+from torch_addmm_tc.testing.reference import reference
 from torch_addmm_tc.timing import Timing, interleaved
 from torch_addmm_tc.tools import plans
 from torch_addmm_tc.tools.explain import Problem, size

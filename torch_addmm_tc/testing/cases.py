@@ -1,9 +1,4 @@
-"""The definition of a correct result. The tests, the benchmarks and `python -m torch_addmm_tc` share it.
-
-The reference is computed in float64 from the same inputs. An element is correct if its error is within a bound. The bound
-covers fp32 accumulation of K products, fp32 arithmetic on alpha and beta, and one rounding to the result's dtype (see
-`reference`).
-"""
+"""Calls of the op as data: their inputs, and the grid of cases that every kernel must pass."""
 
 import math
 import random
@@ -11,189 +6,11 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 
 from torch_addmm_tc import _C
+from torch_addmm_tc.testing.inputs import BATCHES, LAYOUTS, matrices, matrix
+from torch_addmm_tc.testing.reference import ACTIVATIONS, UNIT_ROUNDOFF, Reference, reference
 from torch_addmm_tc.tools.planning import cluster_name, plan
-
-# IEEE 754: p bits of significand give a unit roundoff of 2^-p.
-UNIT_ROUNDOFF = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8, torch.float32: 2.0**-24}
-TF32_ROUNDOFF = 2.0**-11  # TF32 has the 11 bits of significand of float16
-SMALLEST_SUBNORMAL = {torch.float16: 2.0**-24, torch.bfloat16: 2.0**-133, torch.float32: 2.0**-149}
-
-
-@dataclass(frozen=True)
-class Reference:
-    """A result in float64 and the error bound of each element.
-
-    Args:
-        value: (M, N) or (B, M, N), float64, the exact result up to float64's own rounding.
-        bound: the same shape, float64, the largest absolute error that a correct element may have.
-        dtype: the result's dtype.
-    """
-
-    value: torch.Tensor
-    bound: torch.Tensor
-    dtype: torch.dtype
-
-    def error(self, result: torch.Tensor) -> float:
-        """Return the largest error of an element, as a fraction of its bound.
-
-        Args:
-            result: the tensor to check.
-
-        Returns:
-            At most 1 if the result is correct. inf if the shape or dtype differs, or if a NaN or an infinity is wrong.
-        """
-        if result.shape != self.value.shape or result.dtype != self.dtype:
-            return math.inf
-        if result.numel() == 0:
-            return 0.0
-        got, ref = result.double(), self.value
-        same = (got == ref) | (got.isnan() & ref.isnan())
-        overflow = got.isinf() & (got.sign() == ref.sign()) & (ref.abs() + self.bound > torch.finfo(self.dtype).max)
-        fraction = ((got - ref).abs() / self.bound).nan_to_num(nan=math.inf, posinf=math.inf)
-        return torch.where(same | overflow, 0.0, fraction).max().item()
-
-
-# Name -> torch's function.
-ACTIVATIONS = {
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu_tanh": partial(F.gelu, approximate="tanh"),
-    "silu": F.silu,
-}
-
-
-def reference(self, mat1, mat2, *, beta=1.0, alpha=1.0, activation=None, out_dtype=None, tf32=False) -> Reference:
-    """Compute the op's result in float64 and the error bound of each element.
-
-    u is the unit roundoff of a dtype, x is the activation's argument. The bound is the sum of these terms:
-
-        (K + 2) u32 |alpha| |A||B|           an fp32 dot product of length K in any order (Higham, Accuracy and Stability of
-                                             Numerical Algorithms, section 3.1)
-        u32 (|alpha A B| + |beta C|)         the fp32 arithmetic on alpha and beta
-        ((1 + 2^-11)^2 - 1) |alpha| |A||B|   with `tf32`: the rounding of both operands to TF32
-        16 u32 |x|                           with an activation: the activation's own arithmetic
-        u_out |D|                            the rounding to the result's dtype
-        half the smallest subnormal          gradual underflow
-
-    An activation multiplies the first three terms by 1.13, the largest slope of all activations.
-
-    Args:
-        self: C, broadcastable to the result. It is not read when beta is 0.
-        mat1: A, (M, K) or (B, M, K), float16, bfloat16 or float32.
-        mat2: B, (K, N) or (B, K, N), in mat1's dtype.
-        beta, alpha: numbers. They are rounded to fp32 first, as the op rounds them.
-        activation: a name in ACTIVATIONS, or None.
-        out_dtype: the result's dtype. Default: mat1's.
-        tf32: whether the op may round float32 operands to TF32.
-
-    Returns:
-        A Reference.
-    """
-    dtype = out_dtype or mat1.dtype
-    alpha, beta = (torch.tensor(x, dtype=torch.float32).item() for x in (alpha, beta))
-    (*batch, m, k), n = mat1.shape, mat2.shape[-1]
-    a, b, u32 = mat1.double(), mat2.double(), UNIT_ROUNDOFF[torch.float32]
-    zeros = a.new_zeros(*batch, m, n)
-    product = alpha * (a @ b) if alpha != 0 and k > 0 else zeros
-    addend = beta * self.double().expand(zeros.shape) if beta != 0 else zeros
-    magnitude = abs(alpha) * (a.abs() @ b.abs()) if alpha != 0 and k > 0 else zeros
-    value = product + addend
-    bound = (k + 2) * u32 * magnitude + u32 * (product.abs() + addend.abs())
-    if tf32:
-        bound += ((1 + TF32_ROUNDOFF) ** 2 - 1) * magnitude
-    if activation is not None:
-        bound = 1.13 * bound + 16 * u32 * value.abs()
-        value = ACTIVATIONS[activation](value)
-    return Reference(value, bound + UNIT_ROUNDOFF[dtype] * value.abs() + SMALLEST_SUBNORMAL[dtype] / 2, dtype)
-
-
-# ---- inputs ----
-
-LAYOUTS = ("row", "col", "row_pitched", "col_pitched", "row_odd", "col_odd", "misaligned", "strided", "expanded")
-
-
-def matrix(layout: str, rows: int, cols: int, dtype, device, generator=None) -> torch.Tensor:
-    """Return a random normal (rows, cols) matrix with a given layout in memory.
-
-    Args:
-        layout: a name in LAYOUTS.
-            "row", "col": contiguous, row-major or column-major.
-            "row_pitched", "col_pitched": a view of a wider matrix. The leading dimension is a multiple of 16 bytes.
-            "row_odd", "col_odd": a view whose base and leading dimension are aligned to one element only.
-            "misaligned": row-major and contiguous. The base is one element off a 16-byte boundary.
-            "strided": every second column of every second row.
-            "expanded": one row, repeated by a stride of 0.
-        rows, cols: the matrix's sizes.
-        dtype: the elements' dtype. They are drawn in float32 and then rounded to it.
-        device: where the matrix lies.
-        generator: the random generator. Default: the device's own.
-
-    Raises:
-        ValueError: if there is no such layout.
-    """
-
-    def draw(*shape):
-        return torch.randn(shape, device=device, dtype=torch.float32, generator=generator).to(dtype)
-
-    if layout.startswith("col"):
-        return matrix(layout.replace("col", "row"), cols, rows, dtype, device, generator).t()
-    if layout == "row":
-        return draw(rows, cols)
-    if layout == "row_pitched":
-        return draw(rows, (cols + 15) // 8 * 8)[:, :cols]
-    if layout == "row_odd":
-        return draw(rows, cols // 2 * 2 + 3)[:, 1 : cols + 1]
-    if layout == "misaligned":
-        return draw(rows * cols + 1)[1:].view(rows, cols)
-    if layout == "strided":
-        return draw(2 * rows, 2 * cols)[::2, ::2]
-    if layout == "expanded":
-        return draw(1, cols).expand(rows, cols)
-    raise ValueError(f"layout must be one of {LAYOUTS}, but got {layout!r}")
-
-
-BATCHES = ("stacked", "between", "odd", "shared")
-
-
-def matrices(kind: str, size: int, layout: str, rows: int, cols: int, dtype, device, generator=None) -> torch.Tensor:
-    """Return random normal matrices as one (size, rows, cols) tensor, each with a layout of LAYOUTS.
-
-    Args:
-        kind: a name in BATCHES.
-            "stacked": one matrix after the other.
-            "between": each row (or column) of a matrix follows the same row of the matrix before, as heads of attention lie.
-                This is for the layouts "row", "col" and the pitched ones. Others are "stacked".
-            "odd": the matrices begin at odd multiples of an element.
-            "shared": one matrix, repeated by a stride of 0.
-        size: how many matrices. The other arguments are those of matrix().
-
-    Raises:
-        ValueError: if there is no such kind.
-    """
-    one = partial(matrix, layout, dtype=dtype, device=device, generator=generator)
-    if kind == "shared" or size == 0:
-        return one(rows, cols).expand(max(size, 1), rows, cols)[:size]
-    if kind not in BATCHES:
-        raise ValueError(f"kind must be one of {BATCHES}, but got {kind!r}")
-    if kind == "between" and layout in ("row", "row_pitched"):
-        return one(rows, size * cols).unflatten(1, (size, cols)).movedim(1, 0)
-    if kind == "between" and layout in ("col", "col_pitched"):
-        return one(size * rows, cols).unflatten(0, (size, rows))
-    all_of_them = [one(rows, cols) for _ in range(size)]
-    if layout == "expanded":
-        return torch.stack([x[0] for x in all_of_them])[:, None].expand(size, rows, cols) if rows else torch.stack(all_of_them)
-    first = all_of_them[0]
-    span = 1 + (rows - 1) * first.stride(0) + (cols - 1) * first.stride(1) if rows and cols else 0
-    pitch = span // 2 * 2 + 1 if kind == "odd" else -(-span // 8) * 8
-    pool = torch.empty(size * pitch + 8, dtype=dtype, device=device)
-    result = pool.as_strided((size, rows, cols), (pitch, *first.stride()), first.storage_offset() % 8)
-    for target, x in zip(result, all_of_them):
-        target.copy_(x)
-    return result
-
 
 BROADCASTS = ("()", "(1)", "(N)", "(1,1)", "(1,N)", "(M,1)", "(M,N)")
 
@@ -202,9 +19,6 @@ def self_shape(broadcast: str, m: int, n: int, batch: int = 1) -> tuple[int, ...
     """Return the shape of `self` for a name in BROADCASTS, or one with a leading B or 1."""
     sizes = {"B": batch, "M": m, "N": n, "1": 1}
     return tuple(sizes[x] for x in broadcast.strip("()").split(",") if x)
-
-
-# ---- cases ----
 
 
 @dataclass(frozen=True)
@@ -476,55 +290,3 @@ def runnable_configs() -> dict[str, list[str]]:
         indices = (i for i in range(len(kernel["configs"])) if (kernel["name"], i) in runnable)
         found[kernel["name"]] = [name for i in indices for name in names(kernel, i)]
     return found
-
-
-def integers(m: int, n: int, k: int, device) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """Return integer operands and their exact product.
-
-    A kernel must reproduce the product bit by bit in any order of summation: every partial sum of integers below 2^24 is exact
-    in fp32. A kernel that rounds a partial sum to a 16-bit type fails.
-
-    Args:
-        m, n: the sizes of D.
-        k: the length of the sums. It must be below 2^24 / 32^2 = 16384.
-        device: where the tensors lie.
-
-    Returns:
-        ([self, mat1, mat2], expected). The operands are float16 integers from -32 to 32. `expected` is self + mat1 @ mat2 in
-        float32.
-    """
-    generator = torch.Generator(device).manual_seed(0)
-    shapes = ((m, n), (m, k), (k, n))
-    args = [torch.randint(-32, 33, shape, generator=generator, device=device).half() for shape in shapes]
-    c, a, b = (x.double() for x in args)
-    return args, (c + a @ b).float()
-
-
-# ---- shapes of real layers ----
-
-
-@dataclass(frozen=True)
-class Layer:
-    """The product of a model's layer.
-
-    Args:
-        name: the layer's name.
-        m, n, k: the sizes of D (M, N) = A (M, K) B (K, N).
-        b: "row" for a (K, N) weight, "col" for the transpose of an (N, K) weight.
-    """
-
-    name: str
-    m: int
-    n: int
-    k: int
-    b: str = "row"
-
-
-def gpt2_layers(tokens: int) -> list[Layer]:
-    """Return the four linear layers of GPT-2 small. Its Conv1D keeps weights as (K, N)."""
-    return [
-        Layer("gpt2 attention in", tokens, 2304, 768),
-        Layer("gpt2 attention out", tokens, 768, 768),
-        Layer("gpt2 mlp in", tokens, 3072, 768),
-        Layer("gpt2 mlp out", tokens, 768, 3072),
-    ]
