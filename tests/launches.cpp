@@ -106,7 +106,7 @@ int64_t random_size() {
   }
 }
 
-// A matrix at `address` in one of the layouts of torch_addmm_tc/testing.py.
+// A matrix at `address` in one of the layouts of torch_addmm_tc/testing/inputs.py.
 MatrixView random_matrix(uint64_t address, int64_t rows, int64_t cols, DType dtype, bool may_overlap) {
   const int64_t odd = below(4) == 0, pitch = odd ? 3 : 8;
   const int64_t misaligned = odd * size_of(dtype);
