@@ -48,11 +48,12 @@ CONFIGURATIONS = {
     "16_simt_skinny": 3 * [BOTH],
     "17_wgmma_bf16x6_rs": 6 * [HOPPER],
     "18_simt_kstage": 4 * [BOTH],
+    "19_wgmma_interleaved": 4 * [HOPPER],
     "05_wmma_kstage": [AMPERE, BOTH],
     "03_wmma_block": [AMPERE, BOTH],
     "04_wmma_double_buffer": [BOTH],
     "02_wmma_naive": [BOTH],
-    "08_mma_skinny": 4 * [BOTH],
+    "08_mma_skinny": 5 * [BOTH],
     "01_simt": 2 * [BOTH],
 }
 HELPERS = ["00_workspace", "00_parts"]  # kernels without configurations

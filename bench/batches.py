@@ -65,6 +65,11 @@ class BatchProblem:
     c: str = "none"
     dtype: str = "float16"
 
+    @classmethod
+    def of(cls, row: dict) -> "BatchProblem":
+        """Return the problem of a row that dataclasses.asdict() made. Other entries are ignored."""
+        return cls(**{field.name: row[field.name] for field in dataclasses.fields(cls)})
+
     @property
     def views(self) -> list[tuple]:
         """(shape, strides) of C, if there is one, of A and of B."""
@@ -152,6 +157,19 @@ def draw(seed: int, count: int) -> list[BatchProblem]:
     return problems
 
 
+def torch_product(c, a, b) -> torch.Tensor:
+    """Run torch.baddbmm, or torch.bmm without a C."""
+    return torch.bmm(a, b) if c is None else torch.baddbmm(c, a, b)
+
+
+def run_by_name(args, name) -> torch.Tensor:
+    """Run a kernel by name on args = (C, A, B). bench.sweep says what a name is."""
+    _, a, b = args
+    out = torch.empty(len(a), a.shape[1], b.shape[2], dtype=a.dtype, device=a.device)
+    torch.ops.tc.baddbmm_out(*args, kernel_name=name, out=out)
+    return out
+
+
 def sampled_error(args, result) -> float:
     """Return the largest error of an element as a fraction of its bound, in evenly spaced products and rows."""
     c, a, b = args
@@ -174,9 +192,8 @@ def measure(problem, pool, *, peaks, busy) -> dict:
         return [rotated[i % len(sets)] for i in range(calls)]
 
     error = sampled_error(sets[0], tc.baddbmm(*sets[0]))
-    theirs = torch.baddbmm if sets[0][0] is not None else lambda c, a, b: torch.bmm(a, b)
     times = timing.interleaved(
-        {"tc": contender(tc.baddbmm), "torch": contender(theirs)},
+        {"tc": contender(tc.baddbmm), "torch": contender(torch_product)},
         cuda=cuda, rounds=ROUNDS, seconds=SECONDS_BUSY if busy else SECONDS_RESTED, rests=not busy,
     )  # fmt: skip
     plan = tc.plan(*sets[0])

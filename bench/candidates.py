@@ -1,19 +1,20 @@
 """Times of every likely candidate on problems drawn from a seed: the data to which the cost model's constants are fitted.
 
     python -m bench.candidates --json FILE [--seed S] [--count N] [--only TEXT] [--float32] [--within X] [--most N]
-                               [--random N] [--kernel NAME]
+                               [--random N] [--kernel NAME] [--batches]
 
 For each problem of bench/shapes.py, the command times torch.addmm and the candidates predicted to take at most X times the
 shortest time: of each kernel, the N with the shortest predictions. Each runs in every cluster that it can have, with whole
 tiles and with the narrower ones that have the shortest prediction, with K whole and in as many slices as the planner would
 choose. Each of these ways counts as a candidate. --random adds N of the others at random: a fit to likely candidates alone
-does not see what its new constants take beyond them. --float32 is that of bench.survey. The command prints the fastest
-candidate, the planner's pick and torch.addmm of each problem. Contenders run back to back. `python -m bench.fit FILE` compares
-the times with the predictions.
+does not see what its new constants take beyond them. --float32 is that of bench.survey. --batches takes the problems of
+bench.batches instead. The command prints the fastest candidate, the planner's pick and torch of each problem. Contenders run
+back to back. `python -m bench.fit FILE` compares the times with the predictions.
 """
 
 import argparse
 import dataclasses
+import functools
 import itertools
 import json
 import math
@@ -24,6 +25,7 @@ import torch
 from rich.progress import track
 
 import torch_addmm_tc as tc
+from bench import batches
 from bench.ceilings import ceilings
 from bench.shapes import draw, in_float32
 from bench.survey import GRAPH_MICROSECONDS, LAUNCH_MICROSECONDS, MAX_SETS, SECONDS_BUSY, Pool, sampled_error
@@ -33,6 +35,11 @@ from torch_addmm_tc import timing
 from torch_addmm_tc.tools.planning import Plan, cluster_name, problem_key
 
 ROUNDS = 3
+
+
+def shape_text(row: dict) -> str:
+    """Return a row's sizes: "MxNxK", or "B x MxNxK" for a batch."""
+    return (f"{row['batch']} x " if "batch" in row else "") + f"{row['m']}x{row['n']}x{row['k']}"
 
 
 def facts(candidate) -> list:
@@ -79,6 +86,21 @@ def names(problem: str, gpu, within: float, most: int, kernel: str, at_random: i
     return likely + random.Random(problem).sample(others, min(at_random, len(others)))
 
 
+def operation(problem, dtype):
+    """Return the functions of (C, A, B) that a problem compares: run(args, name), torch(args), and error(args, result); and the
+    scalars of its key."""
+    if isinstance(problem, batches.BatchProblem):
+        return batches.run_by_name, lambda args: batches.torch_product(*args), batches.sampled_error, {}
+    scalars = {} if problem.scale == 1 else {"beta": problem.scale, "alpha": problem.scale}
+    tf32 = problem.dtype == "tf32"
+    return (
+        functools.partial(run_by_name, out_dtype=dtype, tf32=tf32, **scalars),
+        lambda args: torch.mm(*args[1:]) if args[0] is None else torch.addmm(*args, **scalars),
+        functools.partial(sampled_error, tf32=tf32, **scalars),
+        scalars,
+    )
+
+
 def measure(problem, pool, *, peaks, **which) -> dict:
     """Check and time a problem's candidates. `which` goes to names().
 
@@ -92,19 +114,18 @@ def measure(problem, pool, *, peaks, **which) -> dict:
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     sets = pool.sets(problem, dtype, min(MAX_SETS, sets_to_rotate(problem.bytes)))
     calls = min(MAX_SETS, math.ceil(GRAPH_MICROSECONDS / (limit + LAUNCH_MICROSECONDS)))
-    scalars = {} if problem.scale == 1 else {"beta": problem.scale, "alpha": problem.scale}
+    run, of_torch, error, scalars = operation(problem, dtype)
     key, gpu = problem_key(*sets[0], **scalars), tc.Gpu.of(0)
     pick = Plan.of(key, gpu).pick.exact_name
-    options = {"out_dtype": dtype, "tf32": tf32, **scalars}
 
     def contender(function):
         return [lambda args=args: function(args) for args in (sets[i % len(sets)] for i in range(calls))]
 
-    contenders = {"torch": contender(lambda args: torch.mm(*args[1:]) if args[0] is None else torch.addmm(*args, **scalars))}
+    contenders = {"torch": contender(of_torch)}
     errors, described = {}, {}
     for name in {pick: None} | dict.fromkeys(names(key, gpu, **which)):
-        errors[name] = sampled_error(sets[0], run_by_name(sets[0], name, **options), tf32=tf32, **scalars)
-        contenders[name] = contender(lambda args, name=name: run_by_name(args, name, **options))
+        errors[name] = error(sets[0], run(sets[0], name))
+        contenders[name] = contender(lambda args, name=name: run(args, name))
         described[name] = facts(Plan.of(key, gpu, name).pick)
     times = timing.interleaved(contenders, cuda=True, rounds=ROUNDS, seconds=SECONDS_BUSY, rests=False)
     micro = {name: time.median * 1e6 for name, time in times.items()}
@@ -119,6 +140,7 @@ def main():
     parser.add_argument("--count", type=int, default=100, help="problems to draw")
     parser.add_argument("--only", default="", help="only problems whose fields, joined by commas, contain this")
     parser.add_argument("--float32", action="store_true", help="the 16-bit problems in float32 without TF32")
+    parser.add_argument("--batches", action="store_true", help="the problems of bench.batches")
     parser.add_argument("--within", type=float, default=2.0, help="most of the shortest predicted time that is timed")
     parser.add_argument("--most", type=int, default=12, help="candidates of a kernel that are timed")
     parser.add_argument("--random", type=int, default=0, dest="at_random", help="candidates to add at random")
@@ -128,7 +150,7 @@ def main():
     result = {"record": record(), "gpu": gpu, "ceilings": ceilings(), "seed": options.seed, "rows": []}
     pool = Pool("cuda")
     with torch.inference_mode():
-        drawn = draw(options.seed, options.count)
+        drawn = (batches.draw if options.batches else draw)(options.seed, options.count)
         for problem in track(containing(options.only, in_float32(drawn) if options.float32 else drawn), "candidates"):
             which = {"within": options.within, "most": options.most, "kernel": options.kernel, "at_random": options.at_random}
             row = measure(problem, pool, peaks=result["ceilings"], **which)
@@ -137,13 +159,11 @@ def main():
             options.json.write_text(json.dumps(result) + "\n")
             times, best = row["times"], min(row["times"], key=row["times"].get)
             print(
-                f"{row['m']}x{row['n']}x{row['k']} {row['b']} {row['c']}: {best} {times[best]:.1f} us, "
+                f"{shape_text(row)} {row['b']} {row['c']}: {best} {times[best]:.1f} us, "
                 f"pick {row['pick']} {times[row['pick']]:.1f} us, torch {row['torch']:.1f} us, limit {row['limit']:.1f} us"
             )
             torch.cuda.empty_cache()
-    wrong = [
-        (row["m"], row["n"], row["k"], name, e) for row in result["rows"] for name, e in row["errors"].items() if not e <= 1
-    ]
+    wrong = [(shape_text(row), name, e) for row in result["rows"] for name, e in row["errors"].items() if not e <= 1]
     if wrong:
         raise SystemExit(f"results outside their error bound: {wrong}")
 

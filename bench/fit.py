@@ -8,7 +8,7 @@ prints
 
 - for each configuration, how many times as long as predicted its runs took: the median, and the range of the middle 80 %.
   A median away from 1 points to a wrong rate or epilogue, a wide range to a wrong form of the model;
-- what picks among the timed candidates cost over the fastest of them (regret), and the speed relative to torch.addmm;
+- what picks among the timed candidates cost over the fastest of them (regret), and the speed relative to torch;
 - the N problems where the picks lose most.
 """
 
@@ -18,7 +18,8 @@ import json
 import statistics
 from pathlib import Path
 
-from bench.candidates import facts
+from bench.batches import BatchProblem
+from bench.candidates import facts, shape_text
 from bench.report import SLOWER, geometric_mean
 from bench.shapes import SurveyProblem
 from torch_addmm_tc.tools.planning import Gpu, Plan
@@ -29,14 +30,14 @@ class Timed:
     """A problem's candidates that were timed and that this build has too.
 
     Args:
-        problem: the SurveyProblem.
+        problem: the SurveyProblem or BatchProblem.
         torch_addmm: torch.addmm's time in microseconds.
         candidates: (Candidate with this build's prediction, measured microseconds) pairs.
         unknown: names that this build does not have, or for which it would run something else.
         pick_is_timed: whether the planner's pick in this build is among the candidates.
     """
 
-    problem: SurveyProblem
+    problem: SurveyProblem | BatchProblem
     torch_addmm: float
     candidates: tuple
     unknown: tuple[str, ...]
@@ -56,7 +57,8 @@ class Timed:
             else:
                 unknown.append(name)
         pick_is_timed = pick.exact_name in (x.exact_name for x, _ in found)
-        return cls(SurveyProblem.of(row), row["torch"], tuple(found), tuple(unknown), pick_is_timed)
+        problem = (BatchProblem if "batch" in row else SurveyProblem).of(row)
+        return cls(problem, row["torch"], tuple(found), tuple(unknown), pick_is_timed)
 
     @property
     def pick(self):
@@ -115,7 +117,7 @@ def worst(rows, count: int) -> list[str]:
     for row in sorted(rows, key=lambda row: -row.pick[1] / row.fastest[1])[:count]:
         (pick, pick_us), (best, best_us), p = row.pick, row.fastest, row.problem
         lines.append(
-            f"{pick_us / best_us:.2f}x at {p.m}x{p.n}x{p.k} {p.b} {p.c} {p.dtype}: "
+            f"{pick_us / best_us:.2f}x at {shape_text(vars(p))} {p.b} {p.c} {p.dtype}: "
             f"pick {pick.exact_name} {pick_us:.1f} us for {pick.microseconds:.1f} predicted, "
             f"fastest {best.exact_name} {best_us:.1f} for {best.microseconds:.1f}, torch.addmm {row.torch_addmm:.1f}"
         )

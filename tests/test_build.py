@@ -71,6 +71,7 @@ else:
         "16_simt_skinny": [r"LDG[\w.]*", "FFMA"],
         "17_wgmma_bf16x6_rs": ["HGMMA", r"LDG[\w.]*\.128", r"STS[\w.]*\.128", "FFMA"],
         "18_simt_kstage": ["LDGSTS", r"LDS\.128", "FFMA"],
+        "19_wgmma_interleaved": ["HGMMA", "UTMALDG", r"STS\.U16", r"STG[\w.]*\.128"],
         "12_mma_short": [r"LDG[\w.]*\.128", "LDSM", r"HMMA\.16816\.F32", r"STG[\w.]*\.128"],
     }
 

@@ -176,6 +176,29 @@ def test_persistent_blocks_compute_several_tiles(kernel, case):
     assert case.reference(args).error(case.run(kernel, args, out)) <= 1
 
 
+@pytest.mark.parametrize("kernel", CONFIGS)
+@pytest.mark.parametrize("pitch", [81, 82, 84])
+def test_what_lies_beside_operands_does_not_reach_the_result(kernel, pitch):
+    """Operands are parts of matrices of NaN, and their rows begin anywhere."""
+    case = suited(Case(137, 72, 75, broadcast="(N)"), kernel)
+    c, a, b = case.inputs("cuda")
+    whole_a = torch.full((139, pitch), math.nan, dtype=a.dtype, device="cuda")
+    whole_b = torch.full((77, 88), math.nan, dtype=b.dtype, device="cuda")
+    part_a, part_b = whole_a[1:138, 1:76].copy_(a), whole_b[1:76, 8:80].copy_(b)
+    out = torch.full(case.shape, math.nan, dtype=case.dtype, device="cuda")
+    assert case.reference((c, a, b)).error(case.run(kernel, (c, part_a, part_b), out)) <= 1
+
+
+@pytest.mark.parametrize("kernel", CONFIGS)
+@pytest.mark.parametrize("m, k", [(131, 75), (70, 74), (300, 76), (5, 141), (3, 9)])
+def test_products_that_follow_each_other(kernel, m, k):
+    """Rows of A begin anywhere, and a product's first row follows the last row of the product before."""
+    case = suited(Case(m, 72, k, batch=5, broadcast="(B,M,N)"), kernel)
+    args = [x.contiguous() for x in case.inputs("cuda")]
+    out = torch.full(case.shape, math.nan, dtype=case.dtype, device="cuda")
+    assert case.reference(args).error(case.run(kernel, args, out)) <= 1
+
+
 def test_kernel_name_without_an_index_lets_the_planner_pick_the_configuration():
     case = Case(256, 256, 4096)
     args = case.inputs("cuda")

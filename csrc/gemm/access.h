@@ -2,6 +2,7 @@
 // share them. X is a MatrixView or a MatrixKey, and P is a GemmDesc or a PlanKey.
 #pragma once
 
+#include "ceil_div.h"
 #include "desc.h"
 
 namespace tc {
@@ -40,6 +41,22 @@ bool needs_repack(const X& x, int64_t outer, int64_t k, bool along_k = false, in
   const int64_t leading = k_contiguous ? x.row : x.col, count = k_contiguous ? outer : k, extent = k_contiguous ? k : outer;
   const bool overlapping = count > 1 && leading < extent;  // an expanded tensor: a tensor map cannot have stride 0
   return k > 0 && (order == Order::strided || alignment(x, outer, k) < bytes || overlapping || (along_k && !k_contiguous));
+}
+
+// Rows of a row-major x from one to the next that begins equally far behind a 16-byte boundary: 1, 2, 4 or 8.
+template <typename X>
+int rows_of_a_kind(const X& x) {
+  const int64_t bytes = x.row * size_of(x.dtype);
+  return bytes % 16 == 0 ? 1 : bytes % 8 == 0 ? 2 : bytes % 4 == 0 ? 4 : 8;
+}
+
+// How many tiles of `tile` rows of one kind cover a matrix of `rows`.
+inline int64_t interleaved_tiles(int64_t rows, int kinds, int tile) { return kinds * ceil_div(ceil_div(rows, kinds), tile); }
+
+// Whether the products of a row-major x begin whole rows apart, so that one number finds a row of any product.
+template <typename X>
+bool numbers_rows(const X& x) {
+  return x.row > 0 && x.batch % x.row == 0;
 }
 
 // The strides of operand x, (outer, K), after repacking. Rows start at 16-byte boundaries. Rows of 1024 bytes or more start at

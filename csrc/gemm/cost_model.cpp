@@ -14,10 +14,12 @@ constexpr double kReduce = 4.1;        // finish one kernel, start the reduction
 constexpr double kIdleReduce = 0.736;  // of kReduce, hidden if nearly all SMs are idle
 constexpr double kInL2 = 50e6;         // bytes that a reduction finds in L2; by hand, odd fp32 rows come half as fast from DRAM
 constexpr double kEpilogue = 10.4;     // of a tile of 128x256, if the configuration gives no time
+constexpr double kInterleaved = 1.1;   // of wgmma_interleaved's waves over wgmma_tma's
 constexpr double kDViaRegisters = 0.816, kCViaRegisters = 1.16;  // 32 KB of a tile, copied by two warpgroups
 constexpr double kRowEnds = 142;                                 // columns that cost as much as the ends of a row of D
-constexpr double kF32ViaRegisters = 1.4;                         // of both, for fp32
-constexpr double kF32Box = 0.6;                                  // a box of C and of D in fp32, of cooperative warpgroups
+constexpr double kRowsLeast = 0.2;        // of D's copy, what a tile takes that has hardly a row in the matrix
+constexpr double kF32ViaRegisters = 1.4;  // of both, for fp32
+constexpr double kF32Box = 0.6;           // a box of C and of D in fp32, of cooperative warpgroups
 // Factors of one warpgroup and of pingpong, over two cooperative warpgroups.
 constexpr double kSingle = 2.58, kPingpong = 1.44;
 constexpr double kRelu = 0.4, kGated = 2.8;  // the activation of a tile of 128x256
@@ -25,15 +27,13 @@ constexpr double kBoxStore = 0.465;          // after the last product, for each
 constexpr double kOtherBoxes = 3.67;         // boxes that a tile of 128x256 of other kernels counts as
 constexpr double kPingpongOrder = 0.166;     // between the products of two pingpong warpgroups
 constexpr double kPingpongEpilogue = 1.71;   // of an epilogue beside the other warpgroup's products
-constexpr double kBatchTile = 0.4;  // by hand, of a tile of 128 rows or more in a batch (835 times of batches on an H100)
-constexpr double kDrift = 0.29;     // pingpong products in many waves, which an H100 slows down, an H200 does not
-constexpr int kDriftWaves = 4;      // by hand: 4773x3456x5120, 8 waves, takes 276 us on an H100 and 228 in torch.addmm
-constexpr double kUnalignedCopies = 1.22;  // of operands that are read in less than 16 bytes
-constexpr double kOddVectors = 1.15;       // the epilogue of a 16-bit D whose rows are not aligned to 16 bytes, in vectors
-constexpr double kTilesBatch = 1.3;        // by hand, of kernels of wmma in a batch, whose products have blocks of their own
-constexpr double kOddElements = 3.96;      // the same element by element
-constexpr double kLatency = 1.8;           // of DRAM under load
-constexpr double kSimtStart = 1;           // by hand, for simt
+constexpr double kDrift = 0.29;              // pingpong products in many waves, which an H100 slows down, an H200 does not
+constexpr int kDriftWaves = 4;               // by hand: 4773x3456x5120, 8 waves, takes 276 us on an H100 and 228 in torch.addmm
+constexpr double kUnalignedCopies = 1.22;    // of operands that are read in less than 16 bytes
+constexpr double kOddVectors = 1.15;         // the epilogue of a 16-bit D whose rows are not aligned to 16 bytes, in vectors
+constexpr double kOddElements = 3.96;        // the same element by element
+constexpr double kLatency = 1.8;             // of DRAM under load
+constexpr double kSimtStart = 1;             // by hand, for simt
 
 // Waves of tiles. Nearly all constants of the cost model, and the configurations' rates and epilogues, were fitted together to drawn
 // problems on an H200 and an H100; h200-tried.md, "The cost model by its residuals", says to which. The fit minimises what picks
@@ -57,7 +57,6 @@ constexpr double kStores = 0.327;           // of L2: stores, over loads
 constexpr double kStraddlingStores = 1.27;  // the same if rows of D begin within lines
 constexpr double kStraddlingLines = 1.9;    // of L2: a row of 128 bytes that begins within a line, over one that begins with it
 constexpr double kStraddlingSectors = 3.6;  // the same of a row that begins within a sector of 32 bytes
-constexpr double kPartsOfLines = 0.4;       // by hand, of B from DRAM in a batch: its lines belong to two tiles
 constexpr double kSharedStraddling = 0.75;  // of what that adds, in clusters
 constexpr double kTmaStart = 0.564;         // wgmma_tma's barriers and tensor maps
 constexpr double kTmaTile = 1.08;           // of a tile of wgmma_tma, whatever its size, from the second on
@@ -85,7 +84,6 @@ constexpr double kInFours = 0.91;             // the same of clusters of four, 3
 
 // wgmma_shifted, by hand to seven problems on an H200. A K tile takes up to 1 us on an H100.
 constexpr double kShiftedKTile = 0.65;  // its producers' loads, shifts and stores of B
-constexpr double kShiftedBatch = 1.15;  // of both in a batch
 constexpr double kShiftedTile = 3;      // a tile's first loads of B, which nothing hides
 
 // wgmma_bf16x6 and wgmma_bf16x6_rs, by hand.
@@ -102,6 +100,8 @@ constexpr double kSkinnyBy4 = 1.54;      // loads of operands whose rows are ali
 constexpr double kSkinnyLatency = 1.59;  // of a K tile's loads
 constexpr double kSkinnyParts = 25;      // by hand, TFLOP/s of fp32 in parts: splitting B takes its time in any configuration
 constexpr double kSkinnyStart = 0.139;
+constexpr double kOneWarpStep = 0.95;  // of blocks of one warp, a K tile's loads
+constexpr double kOneWarpRow = 0.6;    // of their products and epilogue, what a single row takes
 // By hand, of a further wave of a batch, whose products have blocks of their own: 192 x 1x1981x96 takes 94.6 us in 46 waves (H100).
 constexpr double kSkinnyWave = 0.9;
 constexpr double kSkinnyRows = 0.6;  // by hand, of 16 rows: 16x4096x4096 takes 12.2, and 1x4096x4096 10.6
@@ -122,7 +122,8 @@ double activation_us(Activation::Kind kind) {
 // or D, copies through registers come on top.
 double tma_epilogue_us(const Config& config, const PlanKey& p) {
   const double bytes = size_of(p.d.dtype) + (has_full_c(p) ? size_of(p.c.dtype) : 0);
-  const double via_registers = (d_path_of(p) == DPath::tma ? 0 : kDViaRegisters * (1 + kRowEnds / config.tile_n)) +
+  const double inside = kRowsLeast + (1 - kRowsLeast) * std::min(1.0, double(p.m) / config.tile_m);  // rows of a tile
+  const double via_registers = (d_path_of(p) == DPath::tma ? 0 : kDViaRegisters * (1 + kRowEnds / config.tile_n) * inside) +
                                (c_path_of(p) < CPath::vectors ? 0 : kCViaRegisters);
   const bool f32 = is_f32(p.d.dtype);
   const double longer = (config.pingpong ? kPingpong : config.threads > 256 ? 1 : kSingle) * (f32 ? kF32ViaRegisters : 1);
@@ -213,10 +214,12 @@ double straddling(const MatrixKey& x, int64_t rows, int64_t cols) {
 
 // Blocks that share by multicast read once. Weights in 72 tiles stream from DRAM at 39 KB/us for each SM, because some SMs share
 // their port; 64 tiles have a port each and stream at 59. `boxes`: whether TMA loads rows of 128 bytes, or a warp vectors.
-Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const DeviceSpec& device, bool boxes = true) {
+// `tiles_m`: how many tiles cover the rows, if not as few as can.
+Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const DeviceSpec& device, bool boxes = true,
+               int64_t tiles_m = 0) {
   const Cluster& cluster = modes.cluster;
-  const int64_t work =
-      p.batch * ceil_div(p.m, config.tile_m * cluster.m) * ceil_div(p.n, modes.columns * cluster.n) * modes.layers();
+  if (tiles_m == 0) tiles_m = ceil_div(p.m, config.tile_m * cluster.m);
+  const int64_t tiles_n = ceil_div(p.n, modes.columns * cluster.n), work = p.batch * tiles_m * tiles_n * modes.layers();
   const int64_t at_once = clusters_at_once(config, cluster, device);
   if (work == 0) return {};
   // Rows of 128 bytes of a K tile. B without K contiguous consists of 64 columns.
@@ -238,16 +241,13 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const
       size_of(p.d.dtype) * (straddles(128, p.d, p.m, p.n) ? kStraddlingStores : kStores);
   const double loads = ((a_rows + b_rows) * merged + again) * p.k / modes.layers() * size_of(p.a.dtype);
   const double l2 = (loads + stores) / (kL2 * device.gpu.num_sms);
-  const int64_t tiles_m = ceil_div(p.m, config.tile_m * cluster.m), tiles_n = ceil_div(p.n, modes.columns * cluster.n);
   const auto hot = [&](int64_t clusters) {  // for a tile
     return double(p.k) * size_of(p.a.dtype) / (128 * modes.k_slices) *
            (hot_lines_us(p.a, p.k, std::min<int64_t>(config.tile_m, p.m), std::min(tiles_n, clusters)) +
             hot_lines_us(transpose(p.b), p.k, std::min<int64_t>(columns, p.n), std::min(tiles_m, clusters)));
   };
   const double scale = device.gpu.dram_gb_per_s / kH200.dram_gb_per_s;
-  const double of_b = double(p.k) * double(p.n) * double(matrices_of(p.b, p.batch)) * size_of(p.b.dtype);
-  const double again_of_b = p.batch > 1 && b_parts_of_lines > 0 && p.n > modes.columns ? kPartsOfLines * of_b : 0;
-  const double bytes = (dram_us(p, modes.layers(), device) * bytes_per_us(device) + again_of_b) / work;  // of a cluster's tile
+  const double bytes = dram_us(p, modes.layers(), device) * bytes_per_us(device) / work;  // of a cluster's tile
   const auto wave = [&](int64_t clusters) {
     const double sm = scale * (clusters * cluster.blocks() > device.gpu.num_sms / 2 ? kPort / 2 : kOwnPort);
     const double dram = std::max(clusters * bytes / (scale * kStreaming), bytes / cluster.blocks() / sm);
@@ -272,15 +272,13 @@ double estimate_tiles(const KernelTraits& kernel, const Config& config, Math mat
   // The part of a tile that lies in D, which matters where a thread goes from element to element.
   const double inside = std::min(1.0, double(p.m) / config.tile_m) * std::min(1.0, double(p.n) / config.tile_n);
   const double epilogue = tile * (aligned ? 1 : vectors ? odd_vectors : kOddElements) * (vectors ? 1 : inside);
-  const double of_batch = p.batch > 1 && !vectors ? kTilesBatch : 1;
-  return product_us(kernel, config, math, p, modes, epilogue, device) * of_batch +
-         kBoxStore * kOtherBoxes * large_tiles(config);
+  return product_us(kernel, config, math, p, modes, epilogue, device) + kBoxStore * kOtherBoxes * large_tiles(config);
 }
 
 // Pingpong warpgroups hide the shorter of product and epilogue behind the longer, from the second tile on.
 double estimate_tma_epilogue(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
                              const DeviceSpec& device) {
-  const double epilogue = tma_finish_us(config, p) + (p.batch > 1 && config.tile_m >= 128 ? kBatchTile : 0);
+  const double epilogue = tma_finish_us(config, p);
   const double product = tile_us(kernel, config, math, p, modes, device);
   const Waves waves = waves_of(config, p, modes, device);
   const bool drifts = config.pingpong && waves.count > kDriftWaves;
@@ -296,10 +294,20 @@ double estimate_tma_epilogue(const KernelTraits& kernel, const Config& config, M
 double estimate_shifted(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
                         const DeviceSpec& device) {
   const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
-  const double copies = k_tiles * kShiftedKTile * (p.batch > 1 ? kShiftedBatch : 1);
-  const double product = std::max(tile_us(kernel, config, math, p, modes, device), copies) + kShiftedTile;
+  const double product = std::max(tile_us(kernel, config, math, p, modes, device), k_tiles * kShiftedKTile) + kShiftedTile;
   const double tiles = waves_of(config, p, modes, device, false).us(product, tma_finish_us(config, p));
   return tiles + launch_us(kernel, config, p, modes, device) + tma_start_us(config);
+}
+
+// wgmma_tma's loads and products, in tiles of rows of one kind. C and D go through registers.
+double estimate_interleaved(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
+                            const DeviceSpec& device) {
+  const double product = tile_us(kernel, config, math, p, modes, device);
+  const double copies = kDViaRegisters + (has_full_c(p) ? kCViaRegisters : 0);
+  const double epilogue = tma_finish_us(config, p) + copies * config.tile_n * 128 * size_of(p.d.dtype) / 32768;
+  const int64_t tiles_m = interleaved_tiles(p.m, rows_of_a_kind(p.a), config.tile_m);
+  const double tiles = waves_of(config, p, modes, device, true, tiles_m).us(product, epilogue);
+  return kInterleaved * tiles + launch_us(kernel, config, p, modes, device) + tma_start_us(config);
 }
 
 // A K tile takes as long as its products, or as the latency of its loads.
@@ -325,9 +333,13 @@ double estimate_skinny(const KernelTraits& kernel, const Config& config, Math ma
   const double rate = math == Math::f32_emulated ? parts_rate : sm_rate(kernel, config, math, device);
   const double products = 2.0 * config.tile_m * config.tile_n * config.tile_k / rate;
   const double rows = double(std::min<int64_t>(config.tile_m, p.m)) / config.tile_m;
-  const double product = k_tiles * norm4(products * resident * copies, kSkinnyLatency / config.stages);
+  const bool one_warp = config.threads == 32;
+  const double of_rows = one_warp ? kOneWarpRow + (1 - kOneWarpRow) * rows : 1;
+  const double product =
+      k_tiles * norm4(products * resident * copies * of_rows, one_warp ? kOneWarpStep : kSkinnyLatency / config.stages);
   const bool odd = alignment(p.d, p.m, p.n) != 16 && !is_f32(p.d.dtype);
-  const double epilogue = config.epilogue_us * (odd ? kOddVectors : 1) + activation_us(p.activation) * large_tiles(config);
+  const double epilogue =
+      config.epilogue_us * of_rows * (odd ? kOddVectors : 1) + activation_us(p.activation) * large_tiles(config);
   const Waves waves = waves_of(config, p, modes, device, false);
   const double starts = p.batch > 1 ? kSkinnyWave * double(std::max<int64_t>(0, waves.count - 1)) : 0;
   return waves.us(product, epilogue) + starts + launch_us(kernel, config, p, modes, device) + kSkinnyStart +

@@ -16,16 +16,18 @@ constexpr double kGuardedKTile = 1.28;      // the least
 constexpr double kGuardedSlices = -0.244;   // power of the groups of warps that share a K tile
 constexpr double kGuardedTile = 0.63;       // the first K tile and the start
 constexpr double kGuardedEpilogue = 0.469;  // of a tile of 64x64
+constexpr double kGuardedFullC = 0.9;       // of it, 64 rows of a full C, however few of a tile's columns lie in it
 constexpr double kGuardedLaunch = 1.49;
-constexpr double kGuardedExposed = 0.066;  // kExposed of this kernel
-constexpr double kGuardedStream = 2.7;     // by hand, of a copy's time for a batch's A whose rows are aligned to 4 or 2 bytes
-constexpr double kOddResult = 2.8;         // the epilogue of a D whose rows are not aligned to 16 bytes
+constexpr double kGuardedExposed = 0.066;                // kExposed of this kernel
+constexpr double kOddResult = 2.8;                       // the epilogue of a D whose rows are not aligned to 16 bytes
 constexpr double kBy8 = 1.22, kBy4 = 1.43, kBy2 = 1.98;  // copies of operands whose rows are aligned to 8, 4 and 2 bytes
 
 // mma_short.
 constexpr double kShortTile = 0.264;     // the first K tile's loads and the last stores, for each wave
 constexpr double kShortKTile = 0.786;    // the latency of a K tile's loads
 constexpr double kShortEpilogue = 0.26;  // of a tile of 64x64, while only its instructions run
+constexpr double kShortFullC = 0.5;      // of 64 rows of a full C, as in mma_guarded
+constexpr double kShortOdd = 1.5;        // of the epilogue, by hand: rows of D that are not aligned to 16 bytes
 constexpr double kShortF32 = 1.5;        // by hand, what a C and a D in fp32 add to it
 constexpr double kShortLaunch = 1.05;    // of one wave
 constexpr double kShortAlone = 1.12;     // of one wave that leaves no room for the next kernel's
@@ -68,12 +70,13 @@ double estimate_guarded(const KernelTraits& kernel, const Config& config, Math m
   const double flops = 2.0 * config.tile_m * config.tile_n * config.tile_k;
   const double busy = flops / sm_rate(kernel, config, math, device) * resident * copies;
   const bool by_rows = takes_rows(p) && (!present(p.c) || has_bias(p));
-  const double epilogue = kGuardedEpilogue * config.tile_m * config.tile_n / (64 * 64) * resident *
-                          (by_rows || alignment(p.d, p.m, p.n) == 16 ? 1 : kOddResult);
+  const double of_c = has_full_c(p) ? kGuardedFullC / 64 * double(std::min<int64_t>(config.tile_m, p.m)) : 0;
+  const double of_d = kGuardedEpilogue * config.tile_m * config.tile_n / (64 * 64) *
+                      (by_rows || alignment(p.d, p.m, p.n) == 16 ? 1 : kOddResult);
+  const double epilogue = (of_c + of_d) * resident;
   const double slower = std::max(1.0, config.tile_k / 64.0) * std::pow(config.warp_slices, kGuardedSlices) * std::sqrt(copies);
   const double arithmetic = waves * (k_tiles * std::max(kGuardedKTile * slower, busy) + kGuardedTile + epilogue);
-  const double stream = p.batch > 1 && alignment(p.a, p.m, p.k) < 8 ? kGuardedStream : 1;
-  const double memory = dram_us(p, modes.k_slices, device) * stream;
+  const double memory = dram_us(p, modes.k_slices, device);
   return std::max(arithmetic, memory) + kGuardedExposed * std::min(arithmetic, memory) + kGuardedLaunch - idle_us(work, device);
 }
 
@@ -86,7 +89,9 @@ double estimate_short(const KernelTraits& kernel, const Config& config, Math mat
   const bool crowded = 2 * work > int64_t(device.gpu.num_sms) * config.blocks_per_sm;
   const double waiting = waves * (kShortTile + k_tiles * kShortKTile);
   const double of_tile = kShortEpilogue + (is_f32(p.d.dtype) ? kShortF32 * (has_full_c(p) ? 1 : 0.5) : 0);
-  const double epilogue = of_tile * config.tile_m * config.tile_n / (64 * 64);
+  const double of_c = has_full_c(p) ? kShortFullC / 64 * double(std::min<int64_t>(config.tile_m, p.m)) : 0;
+  const double odd = takes_rows(p) && alignment(p.d, p.m, p.n) != 16 ? kShortOdd : 1;
+  const double epilogue = of_tile * odd * config.tile_m * config.tile_n / (64 * 64) + of_c;
   const double issue = ceil_div(work, device.gpu.num_sms) * (tile_us(kernel, config, math, p, modes, device) + epilogue);
   const double again = waves == 1 ? 1 : p.batch > 1 ? kShortBatch : kShortWaves;
   const double arithmetic = (waiting + issue) * again, memory = dram_us(p, modes.k_slices, device);

@@ -8,13 +8,15 @@
 // order and A is loaded in the same one. The order of N does: the epilogue puts the columns of D back.
 //
 // The warps of a block divide K among them. They add their sums once, in the order of the warps, so no second kernel has to. If K
-// is short, some or all of the warps multiply different rows of A instead (Config::warp_slices).
+// is short, some or all of the warps multiply different rows of A instead (Config::warp_slices). Batches of small products have blocks
+// of one warp: an SM holds 16 of them, which wait for no other warp.
 //
 // Measured gain (H200, at 5efceaa): 1x4096x4096 in 12.4 us, mma_swizzle 13.8; 1x2304x768 in 3.7 us, mma_swizzle 6.4. Later runs
 // took 11.6 us for 1x4096x4096 once L2 was asked early, and 10.8 us with a weight-major B once L2 fetched 128 bytes at once
 // (bench/results/h200-tried.md). Rows that begin anywhere, beside the next best kernel: 500x128x300 takes 3.0 us, and
 // 6.4 in mma_guarded; 2x3903x291 takes 2.8, and 8.7 in mma_guarded; 5x6218x510 takes 7.0, and 11.2 in wgmma_tma with two repacks.
-// In blocks of 64 rows 1460x83x3 takes 3.9 us, and 5.5 in mma_guarded; 177x1352x81 takes 4.3, and 6.9 in mma_guarded.
+// In blocks of 64 rows 1460x83x3 takes 3.9 us, and 5.5 in mma_guarded; 177x1352x81 takes 4.3, and 6.9 in mma_guarded. In blocks of one
+// warp 320 of 6x103x64 take 4.7 us, 8.7 in mma_short, and 9.2 in torch.bmm; 400 of 6x80x20 take 5.1, 8.3 in mma_guarded, and 4.8 (H100).
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o mma_skinny.cubin csrc/kernels/08_mma_skinny.cu
 // Run:   python -m bench.sweep --kernel mma_skinny --only 1,4096,4096
@@ -32,11 +34,13 @@
 namespace tc {
 namespace {
 
+// Blocks of one warp use PDL too. launch_rows does without it if the SMs do not hold all of them at once.
 template <int I>
-constexpr bool kUsesPdl = uses_pdl(kMmaSkinny[I]);
+constexpr bool kUsesPdl = uses_pdl(kMmaSkinny[I]) || kMmaSkinny[I].threads == 32;
 
 // The sum of K products by fp32 arithmetic. Elements of a and b are a_step and b_step apart.
-__device__ __noinline__ float exact_sum(const float* a, int64_t a_step, const float* b, int64_t b_step, int64_t k) {
+[[maybe_unused]] __device__ __noinline__ float exact_sum(const float* a, int64_t a_step, const float* b, int64_t b_step,
+                                                         int64_t k) {
   float sum = 0.f;
 #pragma unroll 8
   for (int64_t i = 0; i < k; ++i) sum = fmaf(a[i * a_step], b[i * b_step], sum);
@@ -58,7 +62,7 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
   constexpr int LOADS = B_K_CONTIGUOUS ? MMAS_N : LANE_K;             // a lane's loads of B in a step
   constexpr int WORDS = B_K_CONTIGUOUS ? 4 : W * int(sizeof(T)) / 4;  // of each
   constexpr bool PARTS = MATH == Math::f32_emulated;
-  constexpr bool LATE_C = PARTS && kMmaSkinny[I].blocks_per_sm > 1;  // C comes last where no registers are free for it
+  constexpr bool LATE_C = (PARTS && kMmaSkinny[I].blocks_per_sm > 1) || STAGES == 1;  // where no registers are free for C
   static_assert(BLK_M == THREADS / 32 / WARPS_K * 16 && kMmaSkinny[I].tile_k * 2 == BLK_K * int(sizeof(T)));
 
   // ---- prologue ----
@@ -83,8 +87,8 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
     static_assert(D_PAIRS * STEP_M == BLK_M);
     float c[D_PAIRS][2];  // (BLK_M, BLK_N) over the block
     const auto load_c = [&](const GemmDesc& of) {
-#pragma unroll
-      for (int i = 0; i < D_PAIRS; ++i) read_c<T>(of, access, m0 + d_row + i * STEP_M, n0 + d_col, c[i]);
+      const auto row = [&](int i) { return m0 + d_row + i * STEP_M; };
+      read_c<T>(of, access, row, [&](int) { return n0 + d_col; }, c);
     };
     if (!LATE_C) load_c(of_product());
 
@@ -120,12 +124,20 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
       const int64_t k0 = int64_t(step) * WARP_K;
       const int k_left = (int(p.k - k0) - q * LANE_STEP + ELEM_STEP - 1) / ELEM_STEP,
                 n_left = int(min(int64_t(W), p.n - n0 - g * W));
+      // Where rows end with a vector, a lane's vectors lie inside the matrix or outside.
+      const bool a_whole = WIDTH >= 8 && A_K_CONTIGUOUS && p.k % LANE_K == 0 && k_left > 0;
 #pragma unroll
-      for (int h = 0; h < 2; ++h) a[stage][h].load_elements(a_from[h] + k0 * p.a.col, ELEM_STEP * p.a.col, k_left);
+      for (int h = 0; h < 2; ++h) {
+        if (a_whole) a[stage][h].load(a_from[h] + k0, ELEM_STEP);
+        else a[stage][h].load_elements(a_from[h] + k0 * p.a.col, ELEM_STEP * p.a.col, k_left);
+      }
+      const bool b_whole = WIDTH >= 8 && (B_K_CONTIGUOUS ? p.k % LANE_K == 0 && k_left > 0 : n_left >= W);
 #pragma unroll
       for (int i = 0; i < LOADS; ++i) {
-        if constexpr (B_K_CONTIGUOUS) b[stage][i].load_elements(b_from[i] + k0, ELEM_STEP, k_left);
-        else b[stage][i].load_elements(b_from[0] + (k0 + i * ELEM_STEP) * p.b.row, 1, i < k_left ? n_left : 0);
+        const T* const from = B_K_CONTIGUOUS ? b_from[i] + k0 : b_from[0] + (k0 + i * ELEM_STEP) * p.b.row;
+        const int count = B_K_CONTIGUOUS ? k_left : i < k_left ? n_left : 0;
+        if (b_whole && (B_K_CONTIGUOUS || i < k_left)) b[stage][i].load(from, ELEM_STEP);
+        else b[stage][i].load_elements(from, B_K_CONTIGUOUS ? ELEM_STEP : 1, count);
       }
     };
     float acc[MMAS_N][4] = {};  // (BLK_M, BLK_N) over the warp
@@ -183,7 +195,7 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
     // A warp takes two neighbouring steps at a time, which are 128 bytes along K: 16x4096x4096 took 11.7 us on an H200, and
     // 12.2 us with single steps.
     const auto ahead = [](int s) { return s / 2 * 2 * WARPS_K + s % 2; };
-    static_assert(STAGES % 2 == 0);
+    static_assert(STAGES % 2 == 0 || (STAGES == 1 && WARPS_K == 1));
 #pragma unroll
     for (int s = 0; s < STAGES; ++s)
       if (first + warp_k * 2 + ahead(s) < whole) load(s, first + warp_k * 2 + ahead(s));
@@ -249,7 +261,7 @@ template <int I>
 Status launch_config(const Launch& call) {
   const GemmDesc& p = call.desc;
   const Schedule schedule(call, call.config.tile_k * 2 / size_of(p.a.dtype));
-  return with_math(MmaSkinnyMaths(), call.math, [&](auto math) {
+  return with_math(ConfigMaths<MmaSkinnyMaths, kMmaSkinny[I].tf32>(), call.math, [&](auto math) {
     const auto with_width = [&](auto width) {
       return with_layouts(p, [&](auto a_k, auto b_k) {
         return launch<mma_skinny<I, width, math, a_k, b_k>, kUsesPdl<I>>(call, p, vector_access_of(p), schedule);

@@ -16,6 +16,8 @@ inline constexpr Config kMmaSkinny[] = {
     {16, 32, 256, 4, 256, 116 * 1024, 1, 71.3f, 0.609f, 8, 0, false, kEverywhere, 2},
     // The same for a short K.
     {64, 32, 64, 2, 256, 116 * 1024, 1, 108.f, 1.77f, 2, 0, false, kEverywhere, 2},
+    // Blocks of one warp, for batches of small products. 16-bit operands only.
+    {16, 32, 32, 1, 32, 0, 16, 40.f, 1.3f, 1, 0, false, kEverywhere, 2, false, false},
 };
 
 }  // namespace tc

@@ -21,6 +21,7 @@
 #include "16_simt_skinny.h"
 #include "17_wgmma_bf16x6_rs.h"
 #include "18_simt_kstage.h"
+#include "19_wgmma_interleaved.h"
 
 namespace tc {
 namespace {
@@ -40,12 +41,19 @@ const char* parts_fit_coordinates(const PlanKey& key, const Config& config, cons
   return needs_32_bit_coordinates(key, config, device);
 }
 
+const char* rows_fit_coordinates(const PlanKey& key, const Config& config, const DeviceSpec& device) {
+  const int64_t rows = key.m + (numbers_rows(key.a) ? key.batch * (key.a.batch / key.a.row) : key.batch * key.m);
+  if (rows > INT32_MAX - 1023) return "coordinates of its rows do not fit 32 bits";
+  return needs_32_bit_coordinates(key, config, device);
+}
+
 // KernelTraits::in_order, which tests/test_batch_invariance.py checks.
 constexpr MathSet kInOrder16 = Maths<Math::f16, Math::bf16>::set;
 constexpr MathSet kInOrder = Maths<Math::f16, Math::bf16, Math::tf32>::set;
 constexpr MathSet kInOrder32 = Maths<Math::f32_simt>::set;
 constexpr MathSet kInOrderParts = Maths<Math::f32_emulated>::set;
-constexpr MathSet kOtherOrder = {};  // warps share K, or K is permuted
+constexpr MathSet kOtherOrder =
+    {};  // warps share K, K is permuted, or where a row begins tells which products are added at once
 
 template <auto& CONFIGS>
 KernelTraits rung(const char* name, const char* idea, Unit unit, MathSet maths, MathSet in_order, OperandAccess access,
@@ -127,6 +135,11 @@ Span<const KernelTraits> kernels() {
       rung<kSimtKstage>(
           "simt_kstage", "fp32 on CUDA cores for a short K: a ring of K tiles that lie as in global memory, no repack",
           Unit::simt, SimtKstageMaths::set, kInOrder32, OperandAccess::contiguous, kSplitK, estimate_kstage),
+      rung<kWgmmaInterleaved>(
+          "wgmma_interleaved",
+          "for a large A whose rows begin anywhere: a tile has every second, fourth or eighth of them, no repack", Unit::wgmma,
+          WgmmaInterleavedMaths::set, kOtherOrder, OperandAccess::aligned_b_alone, kSplitK, estimate_interleaved, kSingleBlock,
+          {}, rows_fit_coordinates),
   };
   return ladder;
 }
