@@ -7,7 +7,7 @@ import torch
 from conftest import NO_GPU
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.testing.cases import Case, runnable_configs
+from torch_addmm_tc.testing.cases import Case, multiplies, runnable_configs
 from torch_addmm_tc.testing.reference import reference
 
 if NO_GPU:
@@ -16,7 +16,14 @@ if NO_GPU:
 pytestmark = pytest.mark.gpu
 
 KERNELS = ("simt", "simt_kstage", "mma_skinny", "wgmma_bf16x6", "simt_skinny", "wgmma_bf16x6_rs")
-CONFIGS = [name for kernel in KERNELS for name in runnable_configs()[kernel]]
+ANY = Case(1, 1, 1, torch.float32)
+CONFIGS = [
+    name
+    for kernel in tc.kernels()
+    if kernel["name"] in KERNELS
+    for name in runnable_configs()[kernel["name"]]
+    if multiplies(kernel, name, ANY)
+]
 MOST_OVER_TORCH = {"simt": 2, "simt_kstage": 2}  # RMS error over torch's, otherwise 1.5
 
 

@@ -307,6 +307,25 @@ def test_fit_compares_times_with_predictions(timed, capsys, monkeypatch):
     assert "The planner's own pick was not timed at 4 of 4 problems" in capsys.readouterr().out
 
 
+def test_fit_takes_the_times_of_batches():
+    file = ROOT / "bench/results/h100-candidates-batches-20320404.json"
+    rows = fit.load(file)
+    assert len(rows) == len(json.loads(file.read_text())["rows"])
+    assert all(isinstance(row.problem, batches.BatchProblem) and row.candidates for row in rows)
+    p = max(rows, key=lambda row: row.pick[1] / row.fastest[1]).problem
+    assert f" at {p.batch} x {p.m}x{p.n}x{p.k} {p.b} {p.c} {p.dtype}: pick " in fit.worst(rows, 1)[0]
+
+
+@pytest.mark.parametrize("c", ("none", "bias", "full"))
+def test_candidates_of_a_batch_are_compared_with_torch(c):
+    p = batches.BatchProblem("", 2, 3, 4, 5, c=c, dtype="float32")
+    args = [torch.randn(shape) for shape, _ in p.views]
+    args = [None, *args] if c == "none" else args
+    _, of_torch, error, scalars = candidates.operation(p, torch.float32)
+    assert error(args, of_torch(args)) <= 1 < error(args, of_torch(args) + 1) and scalars == {}
+    assert candidates.shape_text(dataclasses.asdict(p)) == "2 x 3x4x5"
+
+
 def test_batches_are_drawn_from_the_seed_alone():
     drawn = batches.draw(1, 200)
     assert batches.draw(1, 50) == drawn[:50] and len(set(drawn)) == 200 and len(set(drawn) & set(batches.draw(2, 200))) < 10

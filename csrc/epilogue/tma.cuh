@@ -22,6 +22,7 @@ struct TmaPaths {
   int next_c;            // matrices of C from a product's to the next one's; 0 if all share it
   CPath c_path;
   DPath d_path;
+  bool d_exceeds_l2;
   bool tma_only;  // D goes by TMA, and C by TMA, as one row of whole 16-byte vectors, or not at all; most calls need no more
 };
 
@@ -30,6 +31,7 @@ inline Status make_tma_paths(TmaPaths& paths, const GemmDesc& p, int k_slices, i
   paths.c_path = c_path_of(p);
   paths.d_path = d_path_of(p);
   paths.next_c = p.c.batch != 0;
+  paths.d_exceeds_l2 = d_exceeds_l2(p);
   const bool whole_row = paths.c_path != CPath::row || p.n * size_of(p.c.dtype) % 16 == 0;
   paths.tma_only = paths.d_path == DPath::tma && paths.c_path < CPath::vectors && whole_row;
   if (paths.c_path == CPath::tma) {
@@ -117,8 +119,9 @@ struct TmaEpilogue {
   __device__ void store_d(int i, const TilePlace& at) const {
     if (!owns(i)) return;
     const int col = i % PER_BLOCK * WIDTH, row = at.m0 + i / PER_BLOCK * kBoxRows;
-    if (LAST_WIDTH < WIDTH && at.n0 + COLS < p.n) tma_store(paths.d_narrow, box(i), col, row, at.layer, at.n0 / COLS);
-    else tma_store(paths.d, box(i), at.n0 + col, row, at.layer);
+    const uint64_t policy = store_policy(paths.d_exceeds_l2);
+    if (LAST_WIDTH < WIDTH && at.n0 + COLS < p.n) tma_store(paths.d_narrow, box(i), policy, col, row, at.layer, at.n0 / COLS);
+    else tma_store(paths.d, box(i), policy, at.n0 + col, row, at.layer);
     tma_store_commit();
   }
 

@@ -16,6 +16,7 @@ struct TransposedPaths {
   Maps parts, last;  // last: for the last part of a tile, if it has fewer rows
   int columns;
   int next_c;  // as in TmaPaths
+  bool d_exceeds_l2;
   CPath c_path;
 };
 
@@ -23,6 +24,7 @@ inline Status make_transposed_paths(TransposedPaths& paths, const GemmDesc& p, c
   paths.columns = modes.columns;
   paths.c_path = c_path_of(p);
   paths.next_c = p.c.batch != 0;
+  paths.d_exceeds_l2 = d_exceeds_l2(p);
   const Layers layers{modes.layers() * p.batch, p.d.batch}, of_c{matrices_of(p.c, p.batch), p.c.batch};
   const int64_t tiles = modes.columns % 64 == 0 ? 0 : p.n / modes.columns;
   const auto make = [&](TransposedPaths::Maps& maps, int rows) {
@@ -105,10 +107,11 @@ struct TransposedEpilogue {
   __device__ void store_d(int i, const TransposedPlace& at) const {
     const bool narrow = paths.columns % 64 != 0 && (at.tile + 1) * paths.columns < p.n;
     const int col = group * COLS + (narrow ? 0 : at.tile * paths.columns) + col_of(i), row = at.m0 + row_of(i);
+    const uint64_t policy = store_policy(paths.d_exceeds_l2);
 #pragma unroll
     for (int x = 0; x < BOXES; ++x)
-      if (narrow) tma_store(maps_of(i).d_narrow, part(i) + x * BOX_BYTES, col + x * WIDTH, row, at.layer, at.tile);
-      else tma_store(maps_of(i).d, part(i) + x * BOX_BYTES, col + x * WIDTH, row, at.layer);
+      if (narrow) tma_store(maps_of(i).d_narrow, part(i) + x * BOX_BYTES, policy, col + x * WIDTH, row, at.layer, at.tile);
+      else tma_store(maps_of(i).d, part(i) + x * BOX_BYTES, policy, col + x * WIDTH, row, at.layer);
     tma_store_commit();
   }
 

@@ -39,17 +39,27 @@ __device__ __forceinline__ void tma_prefetch(const CUtensorMap& map, int x, int 
                : "memory");
 }
 
+// L2's policy for a store's lines: whether they leave L2 before others.
+__device__ __forceinline__ uint64_t store_policy(bool leaves_first) {
+  uint64_t first, normal;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
+  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(normal));
+  return leaves_first ? first : normal;
+}
+
 // Copies a box to global memory, except the elements outside the matrix. The copy joins this thread's next bulk group.
-__device__ __forceinline__ void tma_store(const CUtensorMap& map, uint32_t smem, int x, int y, int z) {
-  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(&map), "r"(smem),
-               "r"(x), "r"(y), "r"(z)
-               : "memory");
+__device__ __forceinline__ void tma_store(const CUtensorMap& map, uint32_t smem, uint64_t policy, int x, int y, int z) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group.L2::cache_hint [%0, {%3, %4, %5}], [%1], %2;" ::"l"(&map),
+      "r"(smem), "l"(policy), "r"(x), "r"(y), "r"(z)
+      : "memory");
 }
 // The same for a map with a fourth dimension.
-__device__ __forceinline__ void tma_store(const CUtensorMap& map, uint32_t smem, int x, int y, int z, int w) {
-  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(&map),
-               "r"(smem), "r"(x), "r"(y), "r"(z), "r"(w)
-               : "memory");
+__device__ __forceinline__ void tma_store(const CUtensorMap& map, uint32_t smem, uint64_t policy, int x, int y, int z, int w) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group.L2::cache_hint [%0, {%3, %4, %5, %6}], [%1], %2;" ::"l"(&map),
+      "r"(smem), "l"(policy), "r"(x), "r"(y), "r"(z), "r"(w)
+      : "memory");
 }
 __device__ __forceinline__ void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "../gemm/access.h"
 #include "../gemm/ceil_div.h"
 #include "../gemm/kernel.h"
 
@@ -104,9 +105,12 @@ struct Schedule {
 
   // The tiles that the GPU holds at once should span about as many rows as columns: the GPU then reads the least. If the GPU holds
   // all tiles at once, the tiles of a GPC should span as many rows as columns, because L2 merges the reads of a GPC's SMs
-  // (needs_order). 1024x1024x4096 in tiles of 128x64 takes 14.8 us with groups of 4 rows, and 16.7 with 8 (H200).
+  // (needs_order). 1024x1024x4096 in tiles of 128x64 takes 14.8 us with groups of 4 rows, and 16.7 with 8 (H200). Stores take the
+  // time of a short K. Where rows of D begin within lines, tiles side by side then come one after the other, and L2 merges the parts of
+  // lines between them: 126 of 2016x1584x48 take 350 us, and 365 in groups that are as high as wide (H100).
   static int rows_at_once(const Launch& call) {
-    constexpr int kSmsOfGpc = 16;
+    constexpr int kSmsOfGpc = 16, kShortK = 128;
+    if (call.desc.k <= kShortK && straddles(128, call.desc.d, call.desc.m, call.desc.n)) return 1;
     const int blocks = call.modes.cluster.blocks();
     const int64_t tiles =
         call.desc.batch * ceil_div(call.desc.m, call.config.tile_m) * ceil_div(call.desc.n, call.modes.columns);
