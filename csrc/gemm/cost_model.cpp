@@ -57,7 +57,7 @@ constexpr double kStores = 0.327;           // of L2: stores, over loads
 constexpr double kStraddlingStores = 1.27;  // the same if rows of D begin within lines
 constexpr double kStraddlingLines = 1.9;    // of L2: a row of 128 bytes that begins within a line, over one that begins with it
 constexpr double kStraddlingSectors = 3.6;  // the same of a row that begins within a sector of 32 bytes
-constexpr double kPartsOfLines = 0.4;       // by hand, of B from DRAM, whose lines belong to two tiles
+constexpr double kPartsOfLines = 0.4;       // by hand, of B from DRAM by TMA, if lines belong to two tiles
 constexpr double kSharedStraddling = 0.75;  // of what that adds, in clusters
 constexpr double kTmaStart = 0.564;         // wgmma_tma's barriers and tensor maps
 constexpr double kTmaTile = 1.08;           // of a tile of wgmma_tma, whatever its size, from the second on
@@ -249,7 +249,7 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const
   };
   const double scale = device.gpu.dram_gb_per_s / kH200.dram_gb_per_s;
   const double of_b = double(p.k) * double(p.n) * double(matrices_of(p.b, p.batch)) * size_of(p.b.dtype);
-  const double again_of_b = b_parts_of_lines > 0 && p.n > modes.columns ? kPartsOfLines * of_b : 0;
+  const double again_of_b = boxes && b_parts_of_lines > 0 && p.n > modes.columns ? kPartsOfLines * of_b : 0;
   const double bytes = (dram_us(p, modes.layers(), device) * bytes_per_us(device) + again_of_b) / work;  // of a cluster's tile
   const auto wave = [&](int64_t clusters) {
     const double sm = scale * (clusters * cluster.blocks() > device.gpu.num_sms / 2 ? kPort / 2 : kOwnPort);
