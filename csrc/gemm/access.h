@@ -43,11 +43,15 @@ bool needs_repack(const X& x, int64_t outer, int64_t k, bool along_k = false, in
   return k > 0 && (order == Order::strided || alignment(x, outer, k) < bytes || overlapping || (along_k && !k_contiguous));
 }
 
-// Rows of a row-major x from one to the next that begins equally far behind a 16-byte boundary: 1, 2, 4 or 8.
+// Rows of a 16-bit row-major x, (outer, K), from one to the next that begins equally far behind a 16-byte boundary: 1, 2, 4 or 8. The
+// distance also holds a row from the boundary on, because rows of a tensor map do not overlap.
 template <typename X>
-int rows_of_a_kind(const X& x) {
-  const int64_t bytes = x.row * size_of(x.dtype);
-  return bytes % 16 == 0 ? 1 : bytes % 8 == 0 ? 2 : bytes % 4 == 0 ? 4 : 8;
+int rows_of_a_kind(const X& x, int64_t k) {
+  const auto fits = [&](int kinds) {
+    const int64_t skipped = kinds > 1 || address_bits(x) % 16 != 0 ? 7 : 0;  // at most
+    return kinds * x.row % 8 == 0 && kinds * x.row >= k + skipped;
+  };
+  return fits(1) ? 1 : fits(2) ? 2 : fits(4) ? 4 : 8;
 }
 
 // How many tiles of `tile` rows of one kind cover a matrix of `rows`.

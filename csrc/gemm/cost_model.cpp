@@ -308,7 +308,7 @@ double estimate_interleaved(const KernelTraits& kernel, const Config& config, Ma
   const double product = tile_us(kernel, config, math, p, modes, device);
   const double copies = kDViaRegisters + (has_full_c(p) ? kCViaRegisters : 0);
   const double epilogue = tma_finish_us(config, p) + copies * config.tile_n * 128 * size_of(p.d.dtype) / 32768;
-  const int64_t tiles_m = interleaved_tiles(p.m, rows_of_a_kind(p.a), config.tile_m);
+  const int64_t tiles_m = interleaved_tiles(p.m, rows_of_a_kind(p.a, p.k), config.tile_m);
   const double tiles = waves_of(config, p, modes, device, true, tiles_m).us(product, epilogue);
   return kInterleaved * tiles + launch_us(kernel, config, p, modes, device) + tma_start_us(config);
 }

@@ -26,7 +26,7 @@ struct InterleavedDescriptors {
 // Describes boxes of (tile_outer, 128 bytes) of an operand x of `batch` products, (outer, K) each, with K contiguous.
 inline Status make_interleaved_descriptors(InterleavedDescriptors& maps, const MatrixView& x, int64_t batch, int64_t outer,
                                            int64_t k, int tile_outer) {
-  while (maps.kinds() < rows_of_a_kind(x)) ++maps.log2_kinds;
+  while (maps.kinds() < rows_of_a_kind(x, k)) ++maps.log2_kinds;
   const int kinds = maps.kinds();
   maps.outer = int(outer), maps.of_kind = int(ceil_div(outer, kinds)), maps.tile_outer = tile_outer;
   if (k == 0) return {};
