@@ -13,7 +13,7 @@
 // of 828x80x828 take 108, 245 and 173; 112 of 1018x64x1018 take 103, 179 in mma_short and 141.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o x.cubin csrc/kernels/19_wgmma_interleaved.cu
-// Run:   python -m bench.batches --only values
+// Run:   python -m bench.batches --gpu-busy --only "attention, prompt"
 #include "19_wgmma_interleaved.h"
 
 #include "../epilogue/tma.cuh"
