@@ -119,7 +119,7 @@ struct TmaEpilogue {
   __device__ void store_d(int i, const TilePlace& at) const {
     if (!owns(i)) return;
     const int col = i % PER_BLOCK * WIDTH, row = at.m0 + i / PER_BLOCK * kBoxRows;
-    const uint64_t policy = store_policy(paths.d_exceeds_l2);
+    const uint64_t policy = cache_policy(paths.d_exceeds_l2);
     if (LAST_WIDTH < WIDTH && at.n0 + COLS < p.n) tma_store(paths.d_narrow, box(i), policy, col, row, at.layer, at.n0 / COLS);
     else tma_store(paths.d, box(i), policy, at.n0 + col, row, at.layer);
     tma_store_commit();

@@ -107,7 +107,7 @@ struct TransposedEpilogue {
   __device__ void store_d(int i, const TransposedPlace& at) const {
     const bool narrow = paths.columns % 64 != 0 && (at.tile + 1) * paths.columns < p.n;
     const int col = group * COLS + (narrow ? 0 : at.tile * paths.columns) + col_of(i), row = at.m0 + row_of(i);
-    const uint64_t policy = store_policy(paths.d_exceeds_l2);
+    const uint64_t policy = cache_policy(paths.d_exceeds_l2);
 #pragma unroll
     for (int x = 0; x < BOXES; ++x)
       if (narrow) tma_store(maps_of(i).d_narrow, part(i) + x * BOX_BYTES, policy, col + x * WIDTH, row, at.layer, at.tile);

@@ -106,7 +106,7 @@ bool tma_stores(const X& x, int64_t rows, int64_t cols) {
 }
 
 // Whether D is larger than what L2 keeps of it for the next kernel. Its lines then leave L2 before those of A and B, which other
-// tiles read again: 192 of 1024x1024x64 take 177.6 us on an H100, and 195 if all lines leave in turn. L2 has 50 MB there.
+// tiles read again: 192 of 1024x1024x64 take 177.6 us on an H100, and 195 if all lines leave in turn. The size is by hand, of the 50 MB that L2 has there.
 inline bool d_exceeds_l2(const GemmDesc& p) {
   constexpr int64_t kKept = 32 << 20;
   return !p.d_is_partial && p.batch * p.m * p.n * size_of(p.d.dtype) > kKept;

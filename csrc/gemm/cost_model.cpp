@@ -302,11 +302,11 @@ double estimate_shifted(const KernelTraits& kernel, const Config& config, Math m
   return tiles + launch_us(kernel, config, p, modes, device) + tma_start_us(config);
 }
 
-// wgmma_tma's loads and products, in tiles of rows of one kind. C and D go through registers.
+// wgmma_tma's loads and products, in tiles of rows of one kind. C and D go through registers, those too that TMA could bring.
 double estimate_interleaved(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
                             const DeviceSpec& device) {
   const double product = tile_us(kernel, config, math, p, modes, device);
-  const double copies = kDViaRegisters + (has_full_c(p) ? kCViaRegisters : 0);
+  const double copies = (d_path_of(p) == DPath::tma ? kDViaRegisters : 0) + (c_path_of(p) == CPath::tma ? kCViaRegisters : 0);
   const double epilogue = tma_finish_us(config, p) + copies * config.tile_n * 128 * size_of(p.d.dtype) / 32768;
   const int64_t tiles_m = interleaved_tiles(p.m, rows_of_a_kind(p.a, p.k), config.tile_m);
   const double tiles = waves_of(config, p, modes, device, true, tiles_m).us(product, epilogue);

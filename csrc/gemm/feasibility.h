@@ -7,7 +7,7 @@ namespace tc {
 
 // Whether a configuration is compiled for a math.
 inline bool multiplies(const KernelTraits& kernel, const Config& config, Math math) {
-  return kernel.maths.has(math) && (config.tf32 || !is_f32(operand_dtype(math)));
+  return kernel.maths.has(math) && (config.fp32 || !is_f32(operand_dtype(math)));
 }
 
 // Whether a configuration gives an element of D bits that depend on its row of A, its column of B and its C alone, as long as K

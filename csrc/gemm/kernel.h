@@ -56,7 +56,7 @@ struct Config {
   // Whether TMA alone brings C and D. Where it cannot (tma_reaches_c_and_d in access.h), the kernel leaves its sums in workspace,
   // and the reduction finishes D.
   bool tma_only = false;
-  bool tf32 = true;  // whether the configuration is compiled for fp32 operands, if the kernel multiplies them
+  bool fp32 = true;  // whether the configuration is compiled for fp32 operands, if the kernel multiplies them
 };
 
 // Whether a configuration of an aligned kernel uses programmatic dependent launch (ptx/pdl.cuh). Two blocks per SM would
@@ -167,11 +167,7 @@ constexpr bool repacks_b_along_k(OperandAccess access, Math math) {
   return access == OperandAccess::aligned_fp32_along_k && is_f32(operand_dtype(math));
 }
 
-// The bytes that divide the start of each row of A and of B as a kernel reads it.
-inline int a_alignment(OperandAccess access, const Config& config, const PlanKey& key) {
-  const bool anywhere = access == OperandAccess::aligned_b_alone && order_of(key.b) == Order::row_major;
-  return anywhere ? 2 : config.alignment;
-}
+// The bytes that divide the start of each row of B as a kernel reads it.
 constexpr int b_alignment(OperandAccess access, const Config& config) {
   return access == OperandAccess::aligned_a_alone ? 2 : config.alignment;
 }

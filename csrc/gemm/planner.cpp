@@ -84,6 +84,15 @@ PlanKey after_repacks(PlanKey key, const Candidate& x) {
   return key;
 }
 
+// Whether a kernel that reads vectors needs A repacked. With aligned_b_alone it finds rows by their numbers, and they may begin anywhere
+// if B's K tiles may.
+bool must_repack_a(const Candidate& x, const PlanKey& key) {
+  const bool by_number = x.kernel->access == OperandAccess::aligned_b_alone;
+  if (by_number && key.k > 0 && !numbers_rows(key.a)) return true;
+  const bool anywhere = by_number && order_of(key.b) == Order::row_major;
+  return needs_repack(key.a, key.m, key.k, x.a_along_k(), anywhere ? 2 : x.config->alignment);
+}
+
 // Chooses the modes. `key` is exchanged already if the candidate exchanges operands.
 Candidate evaluate(const KernelTraits& kernel, const Config& config, Math math, bool exchanged, const PlanKey& key,
                    const DeviceSpec& device, const Scope& scope) {
@@ -92,9 +101,7 @@ Candidate evaluate(const KernelTraits& kernel, const Config& config, Math math, 
   const int slices = key.batch_invariant ? batch_invariant_slices(key, exchanged ? key.m : key.n, device) : 0;
   if (slices > 1 && !x.reason && kernel.unit != Unit::wgmma) x.reason = "its bits depend on the batch";
   x.finish_apart = config.tma_only && !tma_reaches_c_and_d(key);
-  x.repack_a =
-      repacks(kernel.access) && needs_repack(key.a, key.m, key.k, x.a_along_k(), a_alignment(kernel.access, config, key));
-  if (kernel.access == OperandAccess::aligned_b_alone && key.k > 0 && !numbers_rows(key.a)) x.repack_a = true;
+  x.repack_a = repacks(kernel.access) && must_repack_a(x, key);
   x.repack_b =
       repacks(kernel.access) && needs_repack(transpose(key.b), key.n, key.k, x.b_along_k(), b_alignment(kernel.access, config));
   if (x.writes_parts()) x.repack_a = x.repack_b = key.k > 0 && is_f32(key.a.dtype);

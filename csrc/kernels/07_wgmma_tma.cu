@@ -196,7 +196,7 @@ Status launch_config(const Launch& call) {
   const Status status = make_tma_paths(paths, p, call.modes.k_slices, call.config.tile_n);
   if (!status.ok()) return status;
   const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype), p.batch);
-  const ConfigMaths<WgmmaTmaMaths, kWgmmaTma[I].tf32> maths;
+  const ConfigMaths<WgmmaTmaMaths, kWgmmaTma[I].fp32> maths;
   return with_tma_operands(call, maths, [&](auto math, auto a_k, auto b_k, const TmaOperands& operands) {
     const auto with_result = [&](auto d) {
       return launch_walk<wgmma_tma<I, math, typename decltype(d)::type, a_k, b_k>, true>(call, p, schedule, operands, paths);

@@ -261,7 +261,7 @@ template <int I>
 Status launch_config(const Launch& call) {
   const GemmDesc& p = call.desc;
   const Schedule schedule(call, call.config.tile_k * 2 / size_of(p.a.dtype));
-  return with_math(ConfigMaths<MmaSkinnyMaths, kMmaSkinny[I].tf32>(), call.math, [&](auto math) {
+  return with_math(ConfigMaths<MmaSkinnyMaths, kMmaSkinny[I].fp32>(), call.math, [&](auto math) {
     const auto with_width = [&](auto width) {
       return with_layouts(p, [&](auto a_k, auto b_k) {
         return launch<mma_skinny<I, width, math, a_k, b_k>, kUsesPdl<I>>(call, p, vector_access_of(p), schedule);

@@ -289,7 +289,7 @@ Status launch_config(const Launch& call) {
   const Status status = make_transposed_paths(paths, p, multicast_parts(call.config.tile_m, d_is_f32), call.modes);
   if (!status.ok()) return status;
   const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype), p.batch);
-  const ConfigMaths<WgmmaMulticastMaths, kWgmmaMulticast[I].tf32> maths;
+  const ConfigMaths<WgmmaMulticastMaths, kWgmmaMulticast[I].fp32> maths;
   return with_math(maths, call.math, [&](auto math) {
     return with_b_layout(p, [&](auto b_k) {
       TmaOperands operands = {};

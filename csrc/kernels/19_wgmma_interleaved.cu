@@ -58,7 +58,7 @@ __global__ __launch_bounds__(kWgmmaInterleaved[I].threads, 1) void wgmma_interle
   constexpr int A_BYTES = BLK_M * 128, STAGE_BYTES = A_BYTES + BLK_N * 128;
   constexpr int BLOCK = 64 * 128;  // bytes of 64 rows of A or 64 columns of B in a stage, whichever direction is contiguous
   static_assert(BLK_M == GROUPS * 64 && BLK_N % 64 == 0);
-  static_assert(STAGES * (STAGE_BYTES + 16) + GROUPS * (BOXES * (BLOCK + 8) + BLK_N * 4) == CONFIG.smem_bytes);
+  static_assert(STAGES * (STAGE_BYTES + 16) + GROUPS * (BOXES * BLOCK + BLK_N * 4) == CONFIG.smem_bytes);
 
   // ---- prologue ----
   extern __shared__ __align__(1024) char smem[];
@@ -67,7 +67,6 @@ __global__ __launch_bounds__(kWgmmaInterleaved[I].threads, 1) void wgmma_interle
   char* const rows = boxes + GROUPS * BOXES * BLOCK;              // (GROUPS, BLK_N) of a C that is one row, up to 4 bytes each
   const uint32_t full = smem_address(rows + GROUPS * BLK_N * 4);  // (STAGES) barriers: the stage holds a K tile
   const uint32_t empty = full + STAGES * 8;                       // (STAGES) barriers: the stage has been multiplied
-  const uint32_t c_full = empty + STAGES * 8;                     // (GROUPS, BOXES) barriers that the epilogue does not use
   const int group = warp_uniform(int(threadIdx.x) / 128) - 1;     // consumer warpgroup; -1 is the producer
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {
@@ -119,7 +118,8 @@ __global__ __launch_bounds__(kWgmmaInterleaved[I].threads, 1) void wgmma_interle
     const auto with_epilogue = [&](auto&& act) {
       const auto epilogue = [&](auto d_type) {
         using Epilogue = TmaEpilogue<T, decltype(d_type), 64, BLK_N, BOXES, false>;
-        act(Epilogue{of_kind, paths, boxes + group * BOXES * BLOCK, rows + group * BLK_N * 4, c_full, 1 + group, thread});
+        // No C by TMA, so no barriers for it.
+        act(Epilogue{of_kind, paths, boxes + group * BOXES * BLOCK, rows + group * BLK_N * 4, 0, 1 + group, thread});
       };
       if (is_f32(p.d.dtype)) epilogue(float());
       else epilogue(T());

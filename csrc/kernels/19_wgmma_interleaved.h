@@ -12,7 +12,7 @@ using WgmmaInterleavedMaths = Maths<Math::f16, Math::bf16>;
 // two for each stage.
 constexpr Config wgmma_interleaved_config(int tile_m, int tile_n, int stages, int boxes, float tflops, float epilogue_us) {
   const int groups = tile_m / 64;
-  const int smem_bytes = stages * ((tile_m + tile_n) * 128 + 16) + groups * (boxes * (64 * 128 + 8) + tile_n * 4);
+  const int smem_bytes = stages * ((tile_m + tile_n) * 128 + 16) + groups * (boxes * 64 * 128 + tile_n * 4);
   return {tile_m, tile_n, 64, stages, (groups + 1) * 128, smem_bytes, 1, tflops, epilogue_us, 1, boxes, false, kHopper};
 }
 

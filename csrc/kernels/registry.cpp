@@ -52,8 +52,8 @@ constexpr MathSet kInOrder16 = Maths<Math::f16, Math::bf16>::set;
 constexpr MathSet kInOrder = Maths<Math::f16, Math::bf16, Math::tf32>::set;
 constexpr MathSet kInOrder32 = Maths<Math::f32_simt>::set;
 constexpr MathSet kInOrderParts = Maths<Math::f32_emulated>::set;
-constexpr MathSet kOtherOrder =
-    {};  // warps share K, K is permuted, or where a row begins tells which products are added at once
+// Warps share K, K is permuted, or where a row begins tells which products are added at once.
+constexpr MathSet kOtherOrder = {};
 
 template <auto& CONFIGS>
 KernelTraits rung(const char* name, const char* idea, Unit unit, MathSet maths, MathSet in_order, OperandAccess access,

@@ -39,12 +39,12 @@ __device__ __forceinline__ void tma_prefetch(const CUtensorMap& map, int x, int 
                : "memory");
 }
 
-// L2's policy for a store's lines: whether they leave L2 before others.
-__device__ __forceinline__ uint64_t store_policy(bool leaves_first) {
+// L2's cache policy for a store (PTX ISA, "createpolicy"): evict_first or evict_normal.
+__device__ __forceinline__ uint64_t cache_policy(bool evict_first) {
   uint64_t first, normal;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
   asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(normal));
-  return leaves_first ? first : normal;
+  return evict_first ? first : normal;
 }
 
 // Copies a box to global memory, except the elements outside the matrix. The copy joins this thread's next bulk group.

@@ -47,9 +47,9 @@ struct Type {
   using type = T;
 };
 
-// The maths that a configuration is compiled for. `TF32` is Config::tf32, and its kernel multiplies TF32 and 16 bits.
-template <typename MATHS, bool TF32>
-using ConfigMaths = std::conditional_t<TF32, MATHS, Maths<Math::f16, Math::bf16>>;
+// The maths that a configuration is compiled for: its kernel's, or those of 16 bits. `FP32` is Config::fp32.
+template <typename MATHS, bool FP32>
+using ConfigMaths = std::conditional_t<FP32, MATHS, Maths<Math::f16, Math::bf16>>;
 
 // Calls act(math) with the call's math as a compile-time constant. A launcher compiles only the maths of its kernel.
 template <Math... MATHS, typename F>
