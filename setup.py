@@ -37,19 +37,19 @@ AMPERE, HOPPER, BOTH = ("ampere",), ("hopper",), ("ampere", "hopper")
 # For each rung, the families that each of its configurations is compiled for; the longest compilations come first.
 CONFIGURATIONS = {
     "06_mma_swizzle": [HOPPER, *5 * [AMPERE], BOTH],
-    "07_wgmma_tma": 23 * [HOPPER],
-    "11_wgmma_multicast": 44 * [HOPPER],
+    "07_wgmma_tma": 17 * [HOPPER],
+    "11_wgmma_multicast": 35 * [HOPPER],
     "09_wgmma_cluster": [HOPPER],
     "10_mma_guarded": [HOPPER, *5 * [BOTH]],
     "12_mma_short": 3 * [BOTH],
-    "13_mma_stationary": [HOPPER],
+    "13_mma_stationary": 2 * [HOPPER],
     "14_wgmma_shifted": 2 * [HOPPER],
     "15_wgmma_bf16x6": 4 * [HOPPER],
     "16_simt_skinny": 3 * [BOTH],
     "17_wgmma_bf16x6_rs": 6 * [HOPPER],
     "18_simt_kstage": 4 * [BOTH],
     "19_wgmma_interleaved": 4 * [HOPPER],
-    "05_wmma_kstage": [AMPERE, BOTH],
+    "05_wmma_kstage": [AMPERE, HOPPER],
     "03_wmma_block": [AMPERE, BOTH],
     "04_wmma_double_buffer": [BOTH],
     "02_wmma_naive": [BOTH],
@@ -57,6 +57,19 @@ CONFIGURATIONS = {
     "01_simt": 2 * [BOTH],
 }
 HELPERS = ["00_workspace", "00_parts"]  # kernels without configurations
+
+# The most configurations of a rung in one object, if not one: those that compile fast, because headers alone take 2 s.
+TOGETHER = {
+    "07_wgmma_tma": 2,
+    "10_mma_guarded": 2,
+    "11_wgmma_multicast": 4,
+    "12_mma_short": 3,
+    "15_wgmma_bf16x6": 4,
+    "16_simt_skinny": 3,
+    "17_wgmma_bf16x6_rs": 6,
+    "18_simt_kstage": 2,
+    "19_wgmma_interleaved": 2,
+}
 
 EVERY_ARCHITECTURE = "8.0+PTX;9.0a"  # Ampere's code, PTX for later GPUs, Hopper's code
 OLDEST_ARCHITECTURE = (8, 0)
@@ -168,14 +181,30 @@ def parse_architectures(text):
 # ---- what is built ----
 
 
+def groups(name):
+    """Yield (families, configurations) for each object of a rung."""
+    first, all_families = 0, CONFIGURATIONS[name]
+    while first < len(all_families):
+        end = first + 1
+        while end < min(first + TOGETHER.get(name, 1), len(all_families)) and all_families[end] == all_families[first]:
+            end += 1
+        yield all_families[first], range(first, end)
+        first = end
+
+
+def numbers(configurations):
+    """Write a range of configurations: "3", or "4-7"."""
+    return "-".join(str(x) for x in sorted({configurations[0], configurations[-1]}))
+
+
 @dataclass(frozen=True)
 class Object:
-    """One compilation. `targets` are a kernel's architectures, and `configuration` is its TC_CONFIG."""
+    """One compilation. A kernel has `targets`, its architectures, and a rung has `configurations`."""
 
     source: str
     path: Path
     command: tuple[str, ...]
-    configuration: int | None = None
+    configurations: range = range(0)
     targets: tuple[str, ...] = ()
 
     @property
@@ -188,7 +217,7 @@ class Object:
 
     @property
     def description(self):
-        which = "" if self.configuration is None else f", configuration {self.configuration}"
+        which = f", configuration {numbers(self.configurations)}" if self.configurations else ""
         return self.name + which + (f" ({', '.join(self.targets)})" if self.targets else "")
 
 
@@ -262,17 +291,17 @@ class Builder:
         flags.append("-Xcompiler=-fPIC,-fvisibility=hidden,-Wall,-Werror=switch")
         flags += [f"-ccbin={self.compiler[0]}"] * ("CXX" in os.environ)
         flags += ["-compress-mode=size"] * (self.cuda_major >= 13)  # an eighth of the bytes; older drivers cannot read them
-        for name, configurations in [*CONFIGURATIONS.items(), *((x, [BOTH]) for x in HELPERS)]:
-            for i, families in enumerate(configurations):
-                targets = [x for family in families for x in self.families[family]]
-                if not targets:
-                    continue
-                gencode = [f"-gencode=arch=compute_{x.split('_')[1]},code={x}" for x in targets]
-                file, folder, i = name, BUILD / "-".join(targets), None if name in HELPERS else i
-                if i is not None:
-                    gencode, file = [*gencode, f"-DTC_CONFIG={i}"], f"{name}.{i}"
-                command = (*flags, *gencode)
-                yield Object(f"csrc/kernels/{name}.cu", folder / f"{file}.o", command, i, tuple(targets))
+        rungs = ((name, *group) for name in CONFIGURATIONS for group in groups(name))
+        for name, families, configurations in [*rungs, *((x, BOTH, range(0)) for x in HELPERS)]:
+            targets = [x for family in families for x in self.families[family]]
+            if not targets:
+                continue
+            command, file = [*flags, *(f"-gencode=arch=compute_{x.split('_')[1]},code={x}" for x in targets)], name
+            if configurations:
+                command += [f"-DTC_CONFIG={configurations[0]}", f"-DTC_COUNT={len(configurations)}"]
+                file += f".{numbers(configurations)}"
+            path = BUILD / "-".join(targets) / f"{file}.o"
+            yield Object(f"csrc/kernels/{name}.cu", path, tuple(command), configurations, tuple(targets))
 
     def link_command(self):
         # libtorch.so brings the CUDA libraries where torch has them, and loads where torch has none.
@@ -328,8 +357,10 @@ class Builder:
         done = subprocess.run([find_ninja(), "-f", str(self.op_folder / "build.ninja"), "-j", str(jobs)], cwd=ROOT)
         if done.returncode != 0:
             fail("the build failed; the compiler's message is above.")
-        entry = {"source": "source", "configuration": "configuration", "targets": "targets", "object": "path", "log": "log"}
+        entry = {"source": "source", "configurations": "configurations", "targets": "targets", "object": "path", "log": "log"}
         entries = [{key: getattr(x, name) for key, name in entry.items()} for x in kernels]
+        for x in entries:
+            x["configurations"] = list(x["configurations"])
         (ROOT / self.manifest).write_text(json.dumps({"targets": targets, "kernels": entries}, indent=1, default=str) + "\n")
         return ROOT / self.module
 

@@ -35,6 +35,7 @@ from torch_addmm_tc import timing
 from torch_addmm_tc.tools.planning import Plan, cluster_name, problem_key
 
 ROUNDS = 3
+SIZES = ("tile_m", "tile_n", "tile_k", "stages", "threads", "blocks_per_sm")  # of a configuration
 
 
 def shape_text(row: dict) -> str:
@@ -44,8 +45,7 @@ def shape_text(row: dict) -> str:
 
 def facts(candidate) -> list:
     """Return what a candidate's name stands for. Names are stable only while configurations and the cost model are."""
-    tile = [candidate.config[name] for name in ("tile_m", "tile_n", "tile_k", "stages", "threads", "blocks_per_sm")]
-    return [*tile, candidate.repack_a, candidate.repack_b]
+    return [*(candidate.config[name] for name in SIZES), candidate.repack_a, candidate.repack_b]
 
 
 def names(problem: str, gpu, within: float, most: int, kernel: str, at_random: int = 0) -> list[str]:

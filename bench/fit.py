@@ -14,15 +14,30 @@ prints
 
 import argparse
 import dataclasses
+import functools
 import json
 import statistics
 from pathlib import Path
 
+import torch_addmm_tc as tc
 from bench.batches import BatchProblem
-from bench.candidates import facts, shape_text
+from bench.candidates import SIZES, facts, shape_text
 from bench.report import SLOWER, geometric_mean
 from bench.shapes import SurveyProblem
 from torch_addmm_tc.tools.planning import Gpu, Plan
+
+
+@functools.cache
+def sizes_of(kernel: str) -> list[list]:
+    """Return the sizes of each of a kernel's configurations, as facts() begins with them."""
+    return next(([[y[name] for name in SIZES] for y in x["configs"]] for x in tc.kernels() if x["name"] == kernel), [])
+
+
+def name_today(name: str, stands_for: list) -> str:
+    """Return a candidate's name in this build, whose configurations may have other indices."""
+    kernel, index, *modes = name.split("/")
+    same = [str(i) for i, sizes in enumerate(sizes_of(kernel)) if sizes == stands_for[: len(SIZES)]]
+    return "/".join([kernel, same[0] if len(same) == 1 else index, *modes])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +64,7 @@ class Timed:
         found, unknown, pick = [], [], Plan.of(row["key"], gpu).pick
         for name, time in row["times"].items():
             try:
-                candidate = Plan.of(row["key"], gpu, name).pick
+                candidate = Plan.of(row["key"], gpu, name_today(name, row["facts"].get(name, []))).pick
             except ValueError:  # this build has no such configuration
                 candidate = None
             if candidate and facts(candidate) == row["facts"][name]:

@@ -127,14 +127,21 @@ def test_build_and_registry_name_the_same_families(kernel):
     assert [tuple(config["archs"]) for config in kernel["configs"]] == families_of(kernel)
 
 
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_every_configuration_is_in_one_object(name):
+    objects = list(SETUP["groups"](name))
+    assert [(families, i) for families, group in objects for i in group] == [(x, i) for i, x in enumerate(CONFIGURATIONS[name])]
+    assert all(1 <= len(group) <= SETUP["TOGETHER"].get(name, 1) for _, group in objects)
+
+
 @pytest.mark.skipif(_C.with_cuda and not BUILT, reason=f"needs {NO_OBJECTS}")
 @pytest.mark.parametrize("kernel", tc.kernels(), ids=lambda kernel: kernel["name"])
 def test_compiled_for_lists_the_manifests_targets(kernel):
     numbers = {f"{kernel['name']}.{i}": [] for i in range(len(kernel["configs"]))}
     for entry in BUILT:
-        if entry["configuration"] is not None:
-            targets = {10 * int(re.search(r"\d+", target)[0]) for target in entry["targets"]}
-            numbers[f"{Path(entry['source']).stem[3:]}.{entry['configuration']}"] = sorted(targets)
+        targets = {10 * int(re.search(r"\d+", target)[0]) for target in entry["targets"]}
+        for i in entry["configurations"]:
+            numbers[f"{Path(entry['source']).stem[3:]}.{i}"] = sorted(targets)
     expected = [numbers[f"{kernel['name']}.{i}"] for i in range(len(kernel["configs"]))]
     assert [config["compiled_for"] for config in kernel["configs"]] == expected
 

@@ -307,6 +307,15 @@ def test_fit_compares_times_with_predictions(timed, capsys, monkeypatch):
     assert "The planner's own pick was not timed at 4 of 4 problems" in capsys.readouterr().out
 
 
+def test_fit_finds_configurations_that_moved():
+    sizes = fit.sizes_of("wgmma_multicast")
+    assert fit.name_today("wgmma_multicast/3/2x1/n40/k1", [*sizes[5], False, False]) == "wgmma_multicast/5/2x1/n40/k1"
+    assert fit.name_today("wgmma_multicast/3", [0, *sizes[5][1:], False, False]) == "wgmma_multicast/3"  # no longer there
+    pingpong, cooperative = (fit.sizes_of("wgmma_tma")[i] for i in (1, 4))
+    assert pingpong == cooperative and fit.name_today("wgmma_tma/4", [*cooperative, False, False]) == "wgmma_tma/4"
+    assert fit.name_today("removed/0", []) == "removed/0"
+
+
 def test_fit_takes_the_times_of_batches():
     file = ROOT / "bench/results/h100-candidates-batches-20320404.json"
     rows = fit.load(file)

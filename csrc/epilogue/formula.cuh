@@ -28,6 +28,20 @@ __device__ __forceinline__ __nv_bfloat16 from_float(float x) {
   return __float2bfloat16_rn(x);
 }
 
+// Two 16-bit elements in a register.
+__device__ __forceinline__ uint32_t pack(float x, float y, __half) {
+  const __half2 r = __floats2half2_rn(x, y);
+  return reinterpret_cast<const uint32_t&>(r);
+}
+__device__ __forceinline__ uint32_t pack(float x, float y, __nv_bfloat16) {
+  const __nv_bfloat162 r = __floats2bfloat162_rn(x, y);
+  return reinterpret_cast<const uint32_t&>(r);
+}
+__device__ __forceinline__ float2 unpack(uint32_t x, __half) { return __half22float2(reinterpret_cast<const __half2&>(x)); }
+__device__ __forceinline__ float2 unpack(uint32_t x, __nv_bfloat16) {
+  return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(x));
+}
+
 // beta * c is a product of its own, so that the compiler computes it once for a bias that several rows share. Without a C every
 // epilogue adds a c of 0: a product of 0 gives 0 whatever the sign of alpha, and has the same bits in all kernels.
 __device__ __forceinline__ float combine(float product, float alpha, float c, float beta) {

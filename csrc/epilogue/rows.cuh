@@ -2,6 +2,7 @@
 // of a small problem come from memory in every launch, and take longer to arrive than to run.
 #pragma once
 
+#include "../ptx/mma.cuh"
 #include "staged.cuh"
 
 namespace tc {
@@ -51,7 +52,7 @@ constexpr int kRowPitch = COLS + 8;  // of a staged row: its elements, and room 
 // Stages a warp's elements at (i, j) of the block's tile. Elements go one by one, because rows with an odd shift split the
 // pairs of mma.sync.
 template <int COLS, typename T, int MMAS_M, int MMAS_N>
-__device__ __forceinline__ void stage_rows(const RowShift<true>& shift, const float (&acc)[MMAS_M][MMAS_N][4], T* staged, int i,
+__device__ __forceinline__ void stage_rows(const RowShift& shift, const float (&acc)[MMAS_M][MMAS_N][4], T* staged, int i,
                                            int j) {
   const int lane = opaque_lane();
 #pragma unroll
@@ -69,7 +70,7 @@ __device__ __forceinline__ void stage_rows(const RowShift<true>& shift, const fl
 
 // The same for rows without odd shifts, in pairs.
 template <int COLS, typename T, int MMAS_N>
-__device__ __forceinline__ void stage_row_pairs(const RowShift<true>& shift, const float (&acc)[1][MMAS_N][4], T* staged) {
+__device__ __forceinline__ void stage_row_pairs(const RowShift& shift, const float (&acc)[1][MMAS_N][4], T* staged) {
   const int lane = opaque_lane();
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -85,8 +86,8 @@ __device__ __forceinline__ void stage_row_pairs(const RowShift<true>& shift, con
 // Eight lanes share a row. Each writes at most one aligned vector, one of the elements before the first vector, and one of
 // those after the last.
 template <int ROWS, int COLS, int THREADS, typename T>
-__device__ __forceinline__ void store_rows(const GemmDesc& p, const RowShift<true>& shift, const T* staged, int64_t i0,
-                                           int64_t j0, unsigned thread = threadIdx.x) {
+__device__ __forceinline__ void store_rows(const GemmDesc& p, const RowShift& shift, const T* staged, int64_t i0, int64_t j0,
+                                           unsigned thread = threadIdx.x) {
   static_assert(COLS <= 64);
   const int rows = int(min(int64_t(ROWS), p.m - i0)), cols = int(min(int64_t(COLS), p.n - j0)), lane = thread % 8;
   T* d = static_cast<T*>(p.d.data) + (i0 + thread / 8) * p.d.row + j0;
@@ -103,9 +104,46 @@ __device__ __forceinline__ void store_rows(const GemmDesc& p, const RowShift<tru
   }
 }
 
+// How a warp's lanes share 16 rows of `width` columns, a multiple of 16, that are whole 16-byte vectors in memory: 2, 4 or 8 lanes a
+// row, so that a lane has 1, 2 or 4 vectors.
+struct WarpVectors {
+  int lanes, row, col;  // of a row; this lane's first row and column
+  __device__ explicit WarpVectors(int width) : lanes(width <= 16 ? 2 : width <= 32 ? 4 : 8) {
+    const int lane = opaque_lane();
+    row = lane / lanes, col = lane % lanes * 8;
+  }
+  // Calls act(row) for each of this lane's vectors inside (rows, cols).
+  template <typename F>
+  __device__ __forceinline__ void each(int rows, int cols, F&& act) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (const int r = row + i * (32 / lanes); i < lanes / 2 && r < rows && col < cols) act(r);
+  }
+};
+
+// Turns 16x16 products into elements of D and stages them at this lane's address `at` of ldmatrix and stmatrix. C is there already if
+// it is full, and is a bias in shared memory, from the first column on, or nothing otherwise.
+template <typename T>
+__device__ __forceinline__ void finish_matrices(const GemmDesc& p, float (&acc)[1][2][4], uint32_t at, bool full_c,
+                                                const float* bias) {
+  uint32_t x[4];
+  if (full_c) {
+    ldmatrix_x4(x, at);
+    finish_products(p.epilogue, acc, [&](int, int y, int e) {
+      const float2 c = unpack(x[y * 2 + e / 2], T());
+      return e % 2 ? c.y : c.x;
+    });
+  } else {
+    finish_products(p, acc, bias);
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) x[i] = pack(acc[0][i / 2][i % 2 * 2], acc[0][i / 2][i % 2 * 2 + 1], T());
+  stmatrix_x4(at, x);
+}
+
 // Stages the (ROWS, COLS) part of a full C at (i0, j0), where its vectors start at the columns of D's (VectorAccess::c_shifted).
 template <int ROWS, int COLS, int THREADS, typename T>
-__device__ __forceinline__ void load_rows(const GemmDesc& p, const RowShift<true>& shift, T* staged, int64_t i0, int64_t j0,
+__device__ __forceinline__ void load_rows(const GemmDesc& p, const RowShift& shift, T* staged, int64_t i0, int64_t j0,
                                           int thread) {
   static_assert(COLS <= 64);
   const int rows = int(min(int64_t(ROWS), p.m - i0)), cols = int(min(int64_t(COLS), p.n - j0)), lane = thread % 8;

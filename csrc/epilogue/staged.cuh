@@ -5,26 +5,31 @@
 
 namespace tc {
 
-// operator()(i): how many elements past a multiple of eight row i of a part of D begins, for the part at (i0, j0). SHIFTED is
-// VectorAccess::d_shifted: other layouts of D need no shift. Staged rows begin as many elements late, so that the eight
-// elements of an aligned vector of D lie in two aligned vectors of shared memory.
-template <bool SHIFTED>
+// operator()(i): how many elements past a multiple of eight row i of a part of D begins, for the part at (i0, j0); 0 unless `shifted`,
+// VectorAccess::d_shifted. Staged rows begin as many elements late, so that the eight elements of an aligned vector of D lie in
+// two aligned vectors of shared memory.
 struct RowShift {
+  bool shifted;
   int first = 0, step = 0;
-  __device__ RowShift(const GemmDesc& p, int64_t i0, int64_t j0, int64_t d_offset) {
-    if (!SHIFTED) return;
+  __device__ RowShift(const GemmDesc& p, int64_t i0, int64_t j0, int64_t d_offset, bool shifted = true) : shifted(shifted) {
+    if (!shifted) return;
     first = (int(reinterpret_cast<uintptr_t>(p.d.data) / (is_f32(p.d.dtype) ? 4 : 2)) + d_offset + i0 * p.d.row + j0) & 7;
     step = p.d.row & 7;
   }
-  __device__ int operator()(int i) const { return SHIFTED ? (first + i * step) & 7 : 0; }
+  __device__ int operator()(int i) const { return (first + i * step) & 7; }
   __device__ bool even() const { return (first | step) % 2 == 0; }
-  __device__ int to_next(int i) const { return SHIFTED ? -(first + i * step) & 7 : 0; }  // to the next multiple of eight
+  __device__ int to_next(int i) const { return -(first + i * step) & 7; }  // to the next multiple of eight
 };
 
-template <bool SHIFTED>
-__device__ __forceinline__ void store_pair(float* target, float x, float y) {
-  if (SHIFTED) target[0] = x, target[1] = y;
-  else *reinterpret_cast<float2*>(target) = make_float2(x, y);
+// Stages row `h` of 0 and 1 of a lane's mma.sync sums: pairs eight columns apart. Shifted rows may begin at an odd column.
+template <int MMAS_N>
+__device__ __forceinline__ void stage_pairs(bool shifted, float* target, const float (&acc)[MMAS_N][4], int h) {
+  const auto each = [&](auto&& act) {
+#pragma unroll
+    for (int j = 0; j < MMAS_N; ++j) act(target + j * 8, acc[j][h * 2], acc[j][h * 2 + 1]);
+  };
+  if (shifted) each([](float* to, float x, float y) { to[0] = x, to[1] = y; });
+  else each([](float* to, float x, float y) { *reinterpret_cast<float2*>(to) = make_float2(x, y); });
 }
 
 // The lane, hidden from the compiler until this point: values computed from it hold no registers during the main loop.
@@ -41,8 +46,8 @@ __device__ __forceinline__ int opaque_lane() {
 // C, between two loads would cost each load a latency of its own. 16384x4096x128 on an H200: 216 microseconds with one load at
 // a time, 128 in batches of eight.
 template <typename CElement, typename DElement, int ROWS, int COLS, int PITCH, bool SHIFTED>
-__device__ __forceinline__ void finish_vectors(const GemmDesc& p, const RowShift<SHIFTED>& shift, float* staged, int64_t i0,
-                                               int64_t j0, int64_t d_offset) {
+__device__ __forceinline__ void finish_vectors(const GemmDesc& p, const RowShift& shift, float* staged, int64_t i0, int64_t j0,
+                                               int64_t d_offset) {
   constexpr int LANES = COLS / 8, STEP = 32 / LANES;                         // lanes of a row; rows at once
   constexpr int VECTORS = ROWS / STEP, BATCH = VECTORS < 8 ? VECTORS : 8;    // vectors of a lane; of them in a batch
   constexpr int PER_ROW = LANES - SHIFTED, EDGES = SHIFTED ? 8 / LANES : 0;  // vectors of a row; single elements of a lane
@@ -56,18 +61,19 @@ __device__ __forceinline__ void finish_vectors(const GemmDesc& p, const RowShift
   for (int first = lane / LANES; first < ROWS; first += BATCH * STEP) {
     Vec<CElement, 8> addend[BATCH] = {};
     CElement edge[BATCH][EDGES + 1] = {};
+    const auto to_next = [&](int i) { return SHIFTED ? shift.to_next(i) : 0; };
     const auto column_of_edge = [&](int i, int x) {
       const int e = lane % LANES + x * LANES;
-      return e < shift.to_next(i) ? e : COLS - 8 + e;
+      return e < to_next(i) ? e : COLS - 8 + e;
     };
-    const auto row_of = [&](int i) { return &staged[i * PITCH + shift(i)]; };
+    const auto row_of = [&](int i) { return &staged[i * PITCH + (SHIFTED ? shift(i) : 0)]; };
     const bool has_vector = !SHIFTED || lane % LANES < PER_ROW, active = p.epilogue.activation.kind != Activation::Kind::none;
     // Writes the lane's vector of row i and its single elements.
     const auto store = [&](int i, DElement* row, const Vec<float, 8>& values, const float* edge_values) {
       Vec<DElement, 8> rounded;
 #pragma unroll
       for (int e = 0; e < 8; ++e) rounded.x[e] = from_float<DElement>(values.x[e]);
-      if (has_vector) *reinterpret_cast<Vec<DElement, 8>*>(row + shift.to_next(i) + vector * 8) = rounded;
+      if (has_vector) *reinterpret_cast<Vec<DElement, 8>*>(row + to_next(i) + vector * 8) = rounded;
 #pragma unroll
       for (int x = 0; x < EDGES; ++x) row[column_of_edge(i, x)] = from_float<DElement>(edge_values[x]);
     };
@@ -75,7 +81,7 @@ __device__ __forceinline__ void finish_vectors(const GemmDesc& p, const RowShift
 #pragma unroll
       for (int r = 0; r < BATCH; ++r, c += c_step) {
         const int i = first + r * STEP;
-        addend[r] = *reinterpret_cast<const Vec<CElement, 8>*>(c + shift.to_next(i) + vector * 8);
+        addend[r] = *reinterpret_cast<const Vec<CElement, 8>*>(c + to_next(i) + vector * 8);
 #pragma unroll
         for (int x = 0; x < EDGES; ++x) edge[r][x] = c[column_of_edge(i, x)];
       }
@@ -83,7 +89,7 @@ __device__ __forceinline__ void finish_vectors(const GemmDesc& p, const RowShift
 #pragma unroll
     for (int r = 0; r < BATCH; ++r) {
       const int i = first + r * STEP;
-      Vec<float, 8>* const at = reinterpret_cast<Vec<float, 8>*>(row_of(i) + shift.to_next(i) + vector * 8);
+      Vec<float, 8>* const at = reinterpret_cast<Vec<float, 8>*>(row_of(i) + to_next(i) + vector * 8);
       Vec<float, 8> values = *at;
       float edge_values[EDGES + 1];
 #pragma unroll
@@ -106,7 +112,7 @@ __device__ __forceinline__ void finish_vectors(const GemmDesc& p, const RowShift
 #pragma unroll 1
     for (int r = 0; active && r < BATCH; ++r) {
       const int i = first + r * STEP;
-      Vec<float, 8> values = *reinterpret_cast<const Vec<float, 8>*>(row_of(i) + shift.to_next(i) + vector * 8);
+      Vec<float, 8> values = *reinterpret_cast<const Vec<float, 8>*>(row_of(i) + to_next(i) + vector * 8);
       float edge_values[EDGES + 1];
 #pragma unroll
       for (int x = 0; x < EDGES; ++x) edge_values[x] = row_of(i)[column_of_edge(i, x)];
@@ -119,9 +125,9 @@ __device__ __forceinline__ void finish_vectors(const GemmDesc& p, const RowShift
 }
 
 // Like finish_vectors, but element by element, for any part of any D and C.
-template <typename CElement, typename DElement, int ROWS, int COLS, int PITCH, bool SHIFTED>
-__device__ __forceinline__ void finish_elements(const GemmDesc& p, const RowShift<SHIFTED>& shift, float* staged, int64_t i0,
-                                                int64_t j0, int64_t d_offset) {
+template <typename CElement, typename DElement, int ROWS, int COLS, int PITCH>
+__device__ __forceinline__ void finish_elements(const GemmDesc& p, const RowShift& shift, float* staged, int64_t i0, int64_t j0,
+                                                int64_t d_offset) {
   constexpr int BATCH = ROWS * COLS < 512 ? ROWS * COLS / 32 : 16;
   static_assert(ROWS * COLS % (BATCH * 32) == 0);
   const CElement* const c = static_cast<const CElement*>(p.c.data) + i0 * p.c.row + j0 * p.c.col;
@@ -216,7 +222,7 @@ template <typename T, int ROWS, int COLS, int PITCH>
 __device__ __forceinline__ void finish_staged_elements(const GemmDesc& p, float* staged, int64_t i0, int64_t j0) {
   if (i0 >= p.m || j0 >= p.n) return;
   with_types<T>(p, [&](auto c, auto d) {
-    finish_elements<decltype(c), decltype(d), ROWS, COLS, PITCH>(p, RowShift<false>(p, i0, j0, 0), staged, i0, j0, 0);
+    finish_elements<decltype(c), decltype(d), ROWS, COLS, PITCH>(p, RowShift(p, i0, j0, 0, false), staged, i0, j0, 0);
   });
 }
 
@@ -225,10 +231,10 @@ template <int ROWS, int COLS, int PITCH>
 __device__ __forceinline__ void finish_staged_f32(const GemmDesc& p, const VectorAccess& access, float* staged, int64_t i0,
                                                   int64_t j0, int64_t d_offset) {
   if (i0 >= p.m || j0 >= p.n) return;
-  const RowShift<false> shift(p, i0, j0, d_offset);
+  const RowShift shift(p, i0, j0, d_offset, false);
   const bool inside = i0 + ROWS <= p.m && j0 + COLS <= p.n, no_c = !p.c.data;
   if (inside && access.d && (no_c || access.c))
-    finish_vectors<float, float, ROWS, COLS, PITCH>(p, shift, staged, i0, j0, d_offset);
+    finish_vectors<float, float, ROWS, COLS, PITCH, false>(p, shift, staged, i0, j0, d_offset);
   else if (p.d.col == 1 && (no_c || p.c.col == 1)) finish_rows<ROWS, COLS, PITCH>(p, staged, i0, j0, d_offset);
   else finish_elements<float, float, ROWS, COLS, PITCH>(p, shift, staged, i0, j0, d_offset);
 }
@@ -236,17 +242,21 @@ __device__ __forceinline__ void finish_staged_f32(const GemmDesc& p, const Vecto
 // Finishes a warp's (ROWS, COLS) products at (i0, j0) of D. The products are staged in shared memory, in rows PITCH floats
 // apart and shifted by `shift`. The warp writes 16-byte vectors if D and C allow them, and single elements side by side
 // otherwise.
-template <typename T, int ROWS, int COLS, int PITCH, bool SHIFTED>
-__device__ __forceinline__ void finish_staged(const GemmDesc& p, const VectorAccess& access, const RowShift<SHIFTED>& shift,
+template <typename T, int ROWS, int COLS, int PITCH>
+__device__ __forceinline__ void finish_staged(const GemmDesc& p, const VectorAccess& access, const RowShift& shift,
                                               float* staged, int64_t i0, int64_t j0, int64_t d_offset) {
   if (i0 >= p.m || j0 >= p.n) return;
   const bool inside = i0 + ROWS <= p.m && j0 + COLS <= p.n;
-  const bool vectors = SHIFTED ? access.c_shifted || !p.c.data : access.d && (access.c || !p.c.data);
+  const bool vectors = shift.shifted ? access.c_shifted || !p.c.data : access.d && (access.c || !p.c.data);
   with_types<T>(p, [&](auto c, auto d) {
     using C = decltype(c);
     using D = decltype(d);
-    if (inside && vectors) finish_vectors<C, D, ROWS, COLS, PITCH>(p, shift, staged, i0, j0, d_offset);
-    else finish_elements<C, D, ROWS, COLS, PITCH>(p, shift, staged, i0, j0, d_offset);
+    const auto by_vectors = [&](auto shifted) {
+      finish_vectors<C, D, ROWS, COLS, PITCH, decltype(shifted)::value>(p, shift, staged, i0, j0, d_offset);
+    };
+    if (!inside || !vectors) finish_elements<C, D, ROWS, COLS, PITCH>(p, shift, staged, i0, j0, d_offset);
+    else if (!shift.shifted) by_vectors(std::false_type());
+    else if constexpr (std::is_same_v<C, D>) by_vectors(std::true_type());  // d_shifted says so
   });
 }
 

@@ -49,19 +49,6 @@ inline Status make_tma_paths(TmaPaths& paths, const GemmDesc& p, int k_slices, i
   return make_tensor_map(paths.d, p.d.data, p.d.dtype, p.m, writable_columns(p), p.d.row, kBoxRows, layers);
 }
 
-__device__ __forceinline__ uint32_t pack(float x, float y, __half) {
-  const __half2 r = __floats2half2_rn(x, y);
-  return reinterpret_cast<const uint32_t&>(r);
-}
-__device__ __forceinline__ uint32_t pack(float x, float y, __nv_bfloat16) {
-  const __nv_bfloat162 r = __floats2bfloat162_rn(x, y);
-  return reinterpret_cast<const uint32_t&>(r);
-}
-__device__ __forceinline__ float2 unpack(uint32_t x, __half) { return __half22float2(reinterpret_cast<const __half2&>(x)); }
-__device__ __forceinline__ float2 unpack(uint32_t x, __nv_bfloat16) {
-  return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(x));
-}
-
 // A warpgroup's tile of D. The layer counts products where a C is read, because partial products have none.
 struct TilePlace {
   int m0, n0, layer;

@@ -57,6 +57,7 @@ constexpr double kStores = 0.327;           // of L2: stores, over loads
 constexpr double kStraddlingStores = 1.27;  // the same if rows of D begin within lines
 constexpr double kStraddlingLines = 1.9;    // of L2: a row of 128 bytes that begins within a line, over one that begins with it
 constexpr double kStraddlingSectors = 3.6;  // the same of a row that begins within a sector of 32 bytes
+constexpr double kShortRows = 6;            // by hand, of L2 for a wave, if rows of A are short and begin within sectors
 constexpr double kPartsOfLines = 0.4;       // by hand, of B from DRAM by TMA, if lines belong to two tiles
 constexpr double kSharedStraddling = 0.75;  // of what that adds, in clusters
 constexpr double kTmaStart = 0.564;         // wgmma_tma's barriers and tensor maps
@@ -100,9 +101,8 @@ constexpr double kRsFullC = 2;    // of the epilogue
 constexpr double kSkinnyBy4 = 1.54;      // loads of operands whose rows are aligned to 4 bytes or less
 constexpr double kSkinnyLatency = 1.59;  // of a K tile's loads
 constexpr double kSkinnyParts = 25;      // by hand, TFLOP/s of fp32 in parts: splitting B takes its time in any configuration
-constexpr double kSkinnyStart = 0.139;
-constexpr double kOneWarpStep = 0.95;  // of blocks of one warp, a K tile's loads
-constexpr double kOneWarpRow = 0.6;    // of their products and epilogue, what a single row takes
+constexpr double kOneWarpStep = 0.95;    // of blocks of one warp, a K tile's loads
+constexpr double kOneWarpRow = 0.6;      // of their products and epilogue, what a single row takes
 // By hand, of a further wave of a batch, whose products have blocks of their own: 192 x 1x1981x96 takes 94.6 us in 46 waves (H100).
 constexpr double kSkinnyWave = 0.9;
 constexpr double kSkinnyRows = 0.6;  // by hand, of 16 rows: 16x4096x4096 takes 12.2, and 1x4096x4096 10.6
@@ -247,6 +247,8 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const
            (hot_lines_us(p.a, p.k, std::min<int64_t>(config.tile_m, p.m), std::min(tiles_n, clusters)) +
             hot_lines_us(transpose(p.b), p.k, std::min<int64_t>(columns, p.n), std::min(tiles_m, clusters)));
   };
+  const double row = double(p.k) * size_of(p.a.dtype);  // bytes
+  const double short_rows = boxes && row > 32 && straddles(32, p.a, p.m, p.k) ? kShortRows * std::max(0.0, 1 - row / 128) : 0;
   const double scale = device.gpu.dram_gb_per_s / kH200.dram_gb_per_s;
   const double of_b = double(p.k) * double(p.n) * double(matrices_of(p.b, p.batch)) * size_of(p.b.dtype);
   const double again_of_b = boxes && b_parts_of_lines > 0 && p.n > modes.columns ? kPartsOfLines * of_b : 0;
@@ -254,7 +256,7 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const
   const auto wave = [&](int64_t clusters) {
     const double sm = scale * (clusters * cluster.blocks() > device.gpu.num_sms / 2 ? kPort / 2 : kOwnPort);
     const double dram = std::max(clusters * bytes / (scale * kStreaming), bytes / cluster.blocks() / sm);
-    return Wave{clusters * l2 + hot(clusters), dram};
+    return Wave{clusters * l2 + hot(clusters) + short_rows, dram};
   };
   const int64_t count = ceil_div(work, at_once);
   return {count, wave(at_once), wave(work - (count - 1) * at_once)};
@@ -345,8 +347,7 @@ double estimate_skinny(const KernelTraits& kernel, const Config& config, Math ma
       config.epilogue_us * of_rows * (odd ? kOddVectors : 1) + activation_us(p.activation) * large_tiles(config);
   const Waves waves = waves_of(config, p, modes, device, false);
   const double starts = p.batch > 1 ? kSkinnyWave * double(std::max<int64_t>(0, waves.count - 1)) : 0;
-  return waves.us(product, epilogue) + starts + launch_us(kernel, config, p, modes, device) + kSkinnyStart +
-         kSkinnyRows * (rows - 0.5);
+  return waves.us(product, epilogue) + starts + launch_us(kernel, config, p, modes, device) + kSkinnyRows * (rows - 0.5);
 }
 
 // A block of a cluster has one tile, so that no product hides its epilogue.

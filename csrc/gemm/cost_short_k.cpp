@@ -34,19 +34,22 @@ constexpr double kShortAlone = 1.12;     // of one wave that leaves no room for 
 constexpr double kShortWaves = 1.4;      // by hand, of all waves if there are several: A and B come again and again
 constexpr double kShortBatch = 1.15;     // by hand, the same of a batch, each of whose products has its own A and B
 
-// mma_stationary, by hand to the times of 25 problems on an H100.
-constexpr double kStationaryStart = 0.9;   // of the blocks and their panels
-constexpr double kStationaryChunk = 0.11;  // of a tile of 16x64: the epilogue
-constexpr double kStationaryStep = 0.03;   // of 64 bytes of K: the products
-constexpr double kStationaryLoad = 0.025;  // the same of loading a warp's rows of A
-constexpr double kStationaryOdd = 1.2;     // the same of rows that are aligned to 4 or 2 bytes
-constexpr double kStationaryParts = 1.3;   // the same of rows that are loaded in parts
-constexpr double kStationaryFullC = 0.13;  // of reading a tile of a full C
-constexpr double kStationaryF32 = 0.32;    // of a D in fp32, which leaves by element
-constexpr double kStationaryLatency = 3;   // of as many loads of A as a warp holds
-constexpr double kStationaryWait = 0.4;    // of a warp's chunk, alone on its SM
-constexpr double kStationaryPanel = 0.2;   // of a chunk of B, for 64 bytes of K
-constexpr double kStationaryRowMajor = 2;  // the same of a B that is not contiguous along K
+// mma_stationary, fitted to 214 times on an H100.
+constexpr double kStationaryStart = 0.2;       // of the blocks and their panels
+constexpr double kStationaryVectors = 0.084;   // of a tile of 16x64: the epilogue, if C and D have aligned vectors
+constexpr double kStationaryElements = 0.1;    // the same if they do not
+constexpr double kStationaryC = 0.034;         // of a full C's vectors
+constexpr double kStationaryCElements = 0.24;  // of its elements
+constexpr double kStationaryF32 = 0.32;        // of a D in fp32, which leaves by element; by hand
+constexpr double kStationaryStep = 0.023;      // of 64 bytes of K: the products
+constexpr double kStationaryLoad = 0.04;       // the same of loading a warp's rows of A
+constexpr double kStationaryOdd = 1.6;         // the same of rows that are aligned to 4 or 2 bytes
+constexpr double kStationaryParts = 1.33;      // the same of rows that are loaded in parts
+constexpr double kStationaryLatency = 1;       // of as many loads of A as a warp holds
+constexpr double kStationaryAhead = 0.26;      // of it, if the loads begin before the epilogue
+constexpr double kStationaryWait = 1.56;       // of a warp's chunk, alone on its SM
+constexpr double kStationaryPanel = 0.39;      // of a chunk of B, for 64 bytes of K
+constexpr double kStationaryStream = 1.19;     // of DRAM's time
 
 // simt_kstage, with its configurations' rates fitted to 835 times on an H200 (bench.candidates --float32 --seed 20311126).
 constexpr double kKstageLaunch = 2.65;
@@ -105,21 +108,23 @@ double estimate_stationary(const KernelTraits&, const Config& config, Math, cons
   const StationaryShape shape(p, config, device.gpu.num_sms);
   const double depth = double(shape.depth), steps = config.tile_k * 2.0 / StationaryShape::kStep;
   const double rows = double(ceil_div(p.m, config.tile_m)), chunks = double(shape.chunks);
-  const double rounds = double(shape.rounds(p.m, config, shape.walkers));
+  const double rounds = double(shape.rounds(p.m, config, shape.walkers)), width = double(shape.width) / config.tile_n;
   // Where a warp does not hold all of K at once, it loads its rows in parts, and anew for each chunk.
-  const bool whole = depth <= steps;
+  const bool whole = depth <= steps, full_c = has_full_c(p);
   const double load =
       kStationaryLoad * depth * (alignment(p.a, p.m, p.k) < 8 ? kStationaryOdd : 1) * (whole ? 1 : kStationaryParts * chunks);
-  const double chunk = kStationaryChunk + kStationaryStep * depth + (has_full_c(p) ? kStationaryFullC : 0) +
-                       (is_f32(p.d.dtype) ? kStationaryF32 : 0);
+  const bool vectors =
+      takes_rows(p) && alignment(p.d, p.m, p.n) == 16 && (!full_c || (!is_f32(p.c.dtype) && alignment(p.c, p.m, p.n) == 16));
+  const double epilogue = vectors ? width * (kStationaryVectors + (full_c ? kStationaryC : 0))
+                                  : kStationaryElements + (full_c ? kStationaryCElements : 0);
+  const double chunk = epilogue + kStationaryStep * depth * width + (is_f32(p.d.dtype) ? kStationaryF32 : 0);
   const double busy = std::ceil(rows / double(shape.walkers)) * (load + chunk * chunks);
   const double loads = whole ? 1 : std::ceil(depth / steps) * chunks;
-  const double waiting = rounds * (loads * kStationaryLatency + chunks * (kStationaryWait + kStationaryStep * depth));
-  const bool along_k = order_of(p.b) == Order::col_major;
-  const double panel = kStationaryPanel * depth * chunks * (along_k ? 1 : kStationaryRowMajor);
-  const double products = double(p.batch);  // one after the other
-  return norm4(busy * products, waiting * products, dram_us(p, 1, device)) + panel * products + kStationaryStart + kLaunch -
-         kOverlap;
+  const double latency = shape.loads_ahead(p, config) ? kStationaryAhead : kStationaryLatency;
+  const double waiting = rounds * (loads * latency + chunks * (kStationaryWait + kStationaryStep * depth));
+  const double waves = double(ceil_div(p.batch * shape.panels * shape.walkers, device.gpu.num_sms));  // of blocks
+  return norm4(busy * waves, waiting * waves, kStationaryStream * dram_us(p, 1, device)) +
+         kStationaryPanel * depth * chunks * waves + kStationaryStart + kLaunch - kOverlap;
 }
 
 // An SM is busy with the instructions of all of its tiles, and a block waits for each of its K tiles.

@@ -28,8 +28,8 @@ struct Candidate {
   // Whether the kernel needs A and B with K contiguous.
   bool a_along_k() const { return repacks_a_along_k(kernel->access, math); }
   bool b_along_k() const { return repacks_b_along_k(kernel->access, math); }
-  // The pitch of the rows of partial products. Where TMA alone writes them, they begin at 16-byte boundaries.
-  int64_t partials_pitch(int64_t n) const { return config->tma_only ? (n + 3) / 4 * 4 : n; }
+  // The pitch of the rows of partial products, which begin at 16-byte boundaries.
+  static int64_t partials_pitch(int64_t n) { return (n + 3) / 4 * 4; }
   // Layers of partial products in workspace. 0: D is written directly.
   int layers() const { return finish_apart || modes.layers() > 1 ? modes.layers() : 0; }
 };

@@ -97,7 +97,8 @@ Status launch_config(const Launch& call) {
   });
 }
 
-const Registration registered(kCode<kWmmaDoubleBuffer>[TC_CONFIG], launch_config<TC_CONFIG>);
+const bool registered =
+    register_configs<TC_CONFIG, TC_COUNT>(kCode<kWmmaDoubleBuffer>, [](auto i) { return launch_config<i>; });
 
 }  // namespace
 }  // namespace tc

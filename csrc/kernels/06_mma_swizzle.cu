@@ -175,32 +175,23 @@ __global__ __launch_bounds__(kMmaSwizzle[I].threads, kMmaSwizzle[I].blocks_per_s
     const WorkTile done = current;
     const GemmDesc of_d = of_product();
     const int64_t d0 = done.layer * slice_stride(p);
-    const auto finish = [&](auto shifted) {
-      constexpr bool SHIFTED = decltype(shifted)::value;
 #pragma unroll 1  // one copy of the code that writes: two copies took ptxas three times as long
-      for (int pass = 0; pass < ROWS; pass += PASS_M) {
-        const int64_t m = int64_t(done.tile.m) * BLK_M + warp_m + slice * ROWS + pass;
-        const int64_t n = int64_t(done.tile.n) * BLK_N + warp_n;
-        const RowShift<SHIFTED> shift(of_d, m, n, d0);
+    for (int pass = 0; pass < ROWS; pass += PASS_M) {
+      const int64_t m = int64_t(done.tile.m) * BLK_M + warp_m + slice * ROWS + pass;
+      const int64_t n = int64_t(done.tile.n) * BLK_N + warp_n;
+      const RowShift shift(of_d, m, n, d0, access.d_shifted);
 #pragma unroll
-        for (int i = 0; i < ROWS / 16; ++i)
+      for (int i = 0; i < ROWS / 16; ++i)
 #pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            if (i * 16 / PASS_M != pass / PASS_M) continue;
-            const int row = i * 16 % PASS_M + lane / 4 + h * 8;
-#pragma unroll
-            for (int j = 0; j < MMAS_N; ++j) {
-              const float* const pair = acc[i][j] + h * 2;
-              store_pair<SHIFTED>(&staged[row * D_PITCH + shift(row) + j * 8 + lane % 4 * 2], pair[0], pair[1]);
-            }
-          }
-        __syncwarp();
-        finish_staged<T, PASS_M, WARP_N, D_PITCH>(of_d, access, shift, staged, m, n, d0);
-        __syncwarp();
-      }
-    };
-    if (access.d_shifted) finish(std::true_type());
-    else finish(std::false_type());
+        for (int h = 0; h < 2; ++h) {
+          if (i * 16 / PASS_M != pass / PASS_M) continue;
+          const int row = i * 16 % PASS_M + lane / 4 + h * 8;
+          stage_pairs(access.d_shifted, &staged[row * D_PITCH + shift(row) + lane % 4 * 2], acc[i], h);
+        }
+      __syncwarp();
+      finish_staged<T, PASS_M, WARP_N, D_PITCH>(of_d, access, shift, staged, m, n, d0);
+      __syncwarp();
+    }
     work += gridDim.x;
     if (work >= schedule.size) return;
     __syncthreads();  // the next tile's operands take the memory where other warps still stage this tile
@@ -218,7 +209,7 @@ Status launch_config(const Launch& call) {
   });
 }
 
-const Registration registered(kCode<kMmaSwizzle>[TC_CONFIG], launch_config<TC_CONFIG>);
+const bool registered = register_configs<TC_CONFIG, TC_COUNT>(kCode<kMmaSwizzle>, [](auto i) { return launch_config<i>; });
 
 }  // namespace
 }  // namespace tc

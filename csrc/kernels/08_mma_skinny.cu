@@ -120,24 +120,18 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
         else b[stage][i].load(row);
       }
     };
+    // By element, though a lane's vectors may lie inside the matrix: more code takes longer to arrive (bench/results/h200-tried.md).
     const auto load_cut = [&](int stage, int step) {
       const int64_t k0 = int64_t(step) * WARP_K;
       const int k_left = (int(p.k - k0) - q * LANE_STEP + ELEM_STEP - 1) / ELEM_STEP,
                 n_left = int(min(int64_t(W), p.n - n0 - g * W));
-      // Where rows end with a vector, a lane's vectors lie inside the matrix or outside.
-      const bool a_whole = WIDTH >= 8 && A_K_CONTIGUOUS && p.k % LANE_K == 0 && k_left > 0;
 #pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        if (a_whole) a[stage][h].load(a_from[h] + k0, ELEM_STEP);
-        else a[stage][h].load_elements(a_from[h] + k0 * p.a.col, ELEM_STEP * p.a.col, k_left);
-      }
-      const bool b_whole = WIDTH >= 8 && (B_K_CONTIGUOUS ? p.k % LANE_K == 0 && k_left > 0 : n_left >= W);
+      for (int h = 0; h < 2; ++h) a[stage][h].load_elements(a_from[h] + k0 * p.a.col, ELEM_STEP * p.a.col, k_left);
 #pragma unroll
       for (int i = 0; i < LOADS; ++i) {
         const T* const from = B_K_CONTIGUOUS ? b_from[i] + k0 : b_from[0] + (k0 + i * ELEM_STEP) * p.b.row;
         const int count = B_K_CONTIGUOUS ? k_left : i < k_left ? n_left : 0;
-        if (b_whole && (B_K_CONTIGUOUS || i < k_left)) b[stage][i].load(from, ELEM_STEP);
-        else b[stage][i].load_elements(from, B_K_CONTIGUOUS ? ELEM_STEP : 1, count);
+        b[stage][i].load_elements(from, B_K_CONTIGUOUS ? ELEM_STEP : 1, count);
       }
     };
     float acc[MMAS_N][4] = {};  // (BLK_M, BLK_N) over the warp
@@ -275,7 +269,7 @@ Status launch_config(const Launch& call) {
   });
 }
 
-const Registration registered(kCode<kMmaSkinny>[TC_CONFIG], launch_config<TC_CONFIG>);
+const bool registered = register_configs<TC_CONFIG, TC_COUNT>(kCode<kMmaSkinny>, [](auto i) { return launch_config<i>; });
 
 }  // namespace
 }  // namespace tc

@@ -156,7 +156,7 @@ Status launch_config(const Launch& call) {
   });
 }
 
-const Registration registered(kCode<kWgmmaCluster>[TC_CONFIG], launch_config<TC_CONFIG>);
+const bool registered = register_configs<TC_CONFIG, TC_COUNT>(kCode<kWgmmaCluster>, [](auto i) { return launch_config<i>; });
 
 }  // namespace
 }  // namespace tc

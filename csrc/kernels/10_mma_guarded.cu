@@ -179,20 +179,15 @@ __global__ __launch_bounds__(kMmaGuarded[I].threads, kMmaGuarded[I].blocks_per_s
     const GemmDesc of_d = of_product();
     const int64_t m = int64_t(done.tile.m) * BLK_M + warp_m(), n = int64_t(done.tile.n) * BLK_N + warp_n();
     const int64_t d0 = done.layer * slice_stride(p);
-    const auto finish = [&](auto shifted) {
-      constexpr bool SHIFTED = decltype(shifted)::value;
-      const RowShift<SHIFTED> shift(of_d, m, n, d0);
+    const auto finish_sums = [&] {
+      const RowShift shift(of_d, m, n, d0, access.d_shifted);
       const int lane = opaque_lane();
 #pragma unroll
       for (int i = 0; i < MMAS_M; ++i)
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           const int row = i * 16 + lane / 4 + h * 8;
-#pragma unroll
-          for (int j = 0; j < MMAS_N; ++j) {
-            const float* const pair = acc[i][j] + h * 2;
-            store_pair<SHIFTED>(&staged[row * D_PITCH + shift(row) + j * 8 + lane % 4 * 2], pair[0], pair[1]);
-          }
+          stage_pairs(shift.shifted, &staged[row * D_PITCH + shift(row) + lane % 4 * 2], acc[i], h);
         }
       __syncwarp();
       finish_staged<T, WARP_M, WARP_N, D_PITCH>(of_d, access, shift, staged, m, n, d0);
@@ -200,7 +195,7 @@ __global__ __launch_bounds__(kMmaGuarded[I].threads, kMmaGuarded[I].blocks_per_s
     if (takes_rows(p) && (!p.c.data || has_bias(p))) {
       T* const tile = reinterpret_cast<T*>(smem);  // (BLK_M, kRowPitch<BLK_N>)
       static_assert(BLK_M * kRowPitch<BLK_N> * sizeof(T) <= kMmaGuarded[I].smem_bytes);
-      const RowShift<true> shift(of_d, m - warp_m(), n - warp_n(), 0);
+      const RowShift shift(of_d, m - warp_m(), n - warp_n(), 0);
       if (slice() == 0) {
         finish_products(p, acc, bias + warp_n());
         stage_rows<BLK_N>(shift, acc, tile, warp_m(), warp_n());
@@ -208,8 +203,7 @@ __global__ __launch_bounds__(kMmaGuarded[I].threads, kMmaGuarded[I].blocks_per_s
       __syncthreads();
       store_rows<BLK_M, BLK_N, THREADS>(of_d, shift, tile, m - warp_m(), n - warp_n());
     } else if (slice() == 0) {
-      if (access.d_shifted) finish(std::true_type());
-      else finish(std::false_type());
+      finish_sums();
     }
     work = current.work + gridDim.x;
     __syncthreads();  // the next tile's operands take the memory where other warps still stage this tile
@@ -225,7 +219,7 @@ Status launch_config(const Launch& call) {
   });
 }
 
-const Registration registered(kCode<kMmaGuarded>[TC_CONFIG], launch_config<TC_CONFIG>);
+const bool registered = register_configs<TC_CONFIG, TC_COUNT>(kCode<kMmaGuarded>, [](auto i) { return launch_config<i>; });
 
 }  // namespace
 }  // namespace tc

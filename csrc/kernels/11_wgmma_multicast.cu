@@ -284,9 +284,9 @@ static_assert(shares_k_with_at_most(PartOwners::kMost));
 template <int I>
 Status launch_config(const Launch& call) {
   const GemmDesc& p = call.desc;
-  const bool d_is_f32 = is_f32(p.d.dtype);
   TransposedPaths paths = {};
-  const Status status = make_transposed_paths(paths, p, multicast_parts(call.config.tile_m, d_is_f32), call.modes);
+  const TileParts parts = multicast_parts(call.config.tile_m, is_f32(p.d.dtype));
+  const Status status = make_transposed_paths(paths, p, parts, call.modes);
   if (!status.ok()) return status;
   const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype), p.batch);
   const ConfigMaths<WgmmaMulticastMaths, kWgmmaMulticast[I].fp32> maths;
@@ -299,13 +299,12 @@ Status launch_config(const Launch& call) {
         return launch_clusters<wgmma_multicast<I, math, typename decltype(d)::type, b_k>, true>(
             call, schedule.size, 1, p, schedule, ClusterShape(call.modes.cluster), operands, paths);
       };
-      if constexpr (is_f32(operand_dtype(math))) return with_result(Type<float>());
-      else return d_is_f32 ? with_result(Type<float>()) : with_result(Type<Operand<math>>());
+      return is_f32(p.d.dtype) ? with_result(Type<float>()) : with_result(Type<Operand<math>>());
     });
   });
 }
 
-const Registration registered(kCode<kWgmmaMulticast>[TC_CONFIG], launch_config<TC_CONFIG>);
+const bool registered = register_configs<TC_CONFIG, TC_COUNT>(kCode<kWgmmaMulticast>, [](auto i) { return launch_config<i>; });
 
 }  // namespace
 }  // namespace tc

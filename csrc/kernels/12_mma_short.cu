@@ -103,7 +103,7 @@ __global__ __launch_bounds__(kMmaShort[I].threads, kMmaShort[I].blocks_per_sm) v
       else finish(T());
     }
     if (takes_rows(p)) {
-      const RowShift<true> shift(p, m0, n0, 0);
+      const RowShift shift(p, m0, n0, 0);
       stage_rows<BLK_N>(shift, acc, staged, warp_m, warp_n);
       __syncthreads();
       store_rows<BLK_M, BLK_N, THREADS>(p, shift, staged, m0, n0);
@@ -137,7 +137,7 @@ Status launch_config(const Launch& call) {
   });
 }
 
-const Registration registered(kCode<kMmaShort>[TC_CONFIG], launch_config<TC_CONFIG>);
+const bool registered = register_configs<TC_CONFIG, TC_COUNT>(kCode<kMmaShort>, [](auto i) { return launch_config<i>; });
 
 }  // namespace
 }  // namespace tc

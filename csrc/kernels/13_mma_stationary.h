@@ -15,6 +15,7 @@ constexpr Config mma_stationary_config(int tile_m, int tile_n, int tile_k, int t
 
 inline constexpr Config kMmaStationary[] = {
     mma_stationary_config(16, 64, 128, 384),
+    mma_stationary_config(16, 64, 64, 512),
 };
 
 }  // namespace tc

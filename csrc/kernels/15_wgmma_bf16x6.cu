@@ -202,7 +202,7 @@ Status launch_config(const Launch& call) {
                         : launch_walk<wgmma_bf16x6<I, false>, true>(call, p, schedule, marks, operands, paths);
 }
 
-const Registration registered(kCode<kWgmmaBf16x6>[TC_CONFIG], launch_config<TC_CONFIG>);
+const bool registered = register_configs<TC_CONFIG, TC_COUNT>(kCode<kWgmmaBf16x6>, [](auto i) { return launch_config<i>; });
 
 }  // namespace
 }  // namespace tc

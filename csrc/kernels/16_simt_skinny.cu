@@ -159,7 +159,7 @@ Status launch_config(const Launch& call) {
              : with_width(std::integral_constant<int, 16>());
 }
 
-const Registration registered(kCode<kSimtSkinny>[TC_CONFIG], launch_config<TC_CONFIG>);
+const bool registered = register_configs<TC_CONFIG, TC_COUNT>(kCode<kSimtSkinny>, [](auto i) { return launch_config<i>; });
 
 }  // namespace
 }  // namespace tc

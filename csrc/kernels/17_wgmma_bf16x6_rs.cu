@@ -345,7 +345,7 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
     const int64_t m0 = (STREAMS_A ? x0 : first_shared(work_tile.tile)) + warp * OF_WARP;
     const int64_t n0 = STREAMS_A ? first_shared(work_tile.tile) : x0, d_offset = work_tile.layer * slice_stride(p);
     finish_staged<float, OF_WARP, COLS, PITCH>(
-        p, access, RowShift<false>(p, m0, n0, d_offset), staged + warp * OF_WARP * PITCH, m0, n0, d_offset);
+        p, access, RowShift(p, m0, n0, d_offset, false), staged + warp * OF_WARP * PITCH, m0, n0, d_offset);
   }
 #else
   asm("trap;");  // only sm_90a has wgmma
@@ -377,7 +377,7 @@ Status launch_config(const Launch& call) {
                           : launch<wgmma_bf16x6_rs<I, false>, true>(call, p, access, schedule, streamed, shared);
 }
 
-const Registration registered(kCode<kWgmmaBf16x6Rs>[TC_CONFIG], launch_config<TC_CONFIG>);
+const bool registered = register_configs<TC_CONFIG, TC_COUNT>(kCode<kWgmmaBf16x6Rs>, [](auto i) { return launch_config<i>; });
 
 }  // namespace
 }  // namespace tc

@@ -195,7 +195,8 @@ Status launch_config(const Launch& call) {
   });
 }
 
-const Registration registered(kCode<kWgmmaInterleaved>[TC_CONFIG], launch_config<TC_CONFIG>);
+const bool registered =
+    register_configs<TC_CONFIG, TC_COUNT>(kCode<kWgmmaInterleaved>, [](auto i) { return launch_config<i>; });
 
 }  // namespace
 }  // namespace tc

@@ -90,6 +90,25 @@ struct RowFragments {
   // Of mma.sync i and step s: this lane's 16 bytes of rows lane / 4 and lane / 4 + 8. The last step's words are last_step.
   uint32_t steps[STEPS - 1][MMAS_M][2][4], last_step[MMAS_M][2][4];
 
+  // load() of all of K, where rows are whole aligned vectors. It uses none of what it loads, so that the loads may be under way for
+  // long.
+  __device__ __forceinline__ void load_vectors(const MatrixView& a, int64_t m0, int64_t m, int64_t k, int count) {
+    const int lane = threadIdx.x % 32;
+    const bool inside = (count - 1) * STEP_K + lane % 4 * W < k;  // this lane's vector of the last step
+#pragma unroll
+    for (int i = 0; i < MMAS_M; ++i)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const T* const from = static_cast<const T*>(a.data) + min(m0 + i * 16 + h * 8 + lane / 4, m - 1) * a.row + lane % 4 * W;
+#pragma unroll
+        for (int s = 0; s < STEPS - 1; ++s)
+          if (s + 1 < count) load_words(steps[s][i][h], from + s * STEP_K);
+#pragma unroll
+        for (uint32_t& word : last_step[i][h]) word = 0;
+        if (inside) load_words(last_step[i][h], from + (count - 1) * STEP_K);
+      }
+  }
+
   // Loads `count` steps of rows m0 and on, from element k0 on. Zeros stand for what lies beyond K; rows beyond A repeat its last.
   __device__ __forceinline__ void load(const MatrixView& a, int64_t m0, int64_t m, int64_t k0, int64_t k, int count) {
     const int by = int((a.row * sizeof(T) | reinterpret_cast<uintptr_t>(a.data)) % 16);

@@ -5,20 +5,29 @@
 
 #include <algorithm>
 #include <atomic>
+#include <type_traits>
 
 #include "../gemm/kernel.h"
 
 namespace tc {
 
-// Enters a configuration's code in the planner's table. Every rung is compiled once for each of its configurations, TC_CONFIG,
-// and its file ends with `const Registration registered(kCode<CONFIGS>[TC_CONFIG], launcher)`.
-struct Registration {
-  Registration(Code& code, Launcher launcher) {
-    code.launch = launcher;
+#ifndef TC_COUNT
+#define TC_COUNT 1  // of the configurations in an object, if the build does not say
+#endif
+
+// Enters the code of COUNT configurations, from FIRST on, in the planner's table. A rung's file ends with
+// `const bool registered = register_configs<TC_CONFIG, TC_COUNT>(kCode<CONFIGS>, [](auto i) { return launch_config<i>; })`,
+// and each of its objects has some of the configurations.
+template <int FIRST, int COUNT, typename F>
+bool register_configs(Code* code, F&& launcher_of) {
+  if constexpr (COUNT > 0) {
+    code[FIRST].launch = launcher_of(std::integral_constant<int, FIRST>());
     int i = 0;
-    for (const int arch : {__CUDA_ARCH_LIST__}) code.archs[i++] = arch;
+    for (const int arch : {__CUDA_ARCH_LIST__}) code[FIRST].archs[i++] = arch;
+    return register_configs<FIRST + 1, COUNT - 1>(code, launcher_of);
   }
-};
+  return true;
+}
 
 inline Status status_of(cudaError_t error, const char* call) {
   if (error != cudaSuccess) cudaGetLastError();  // clears the error, so that no later call reports it again
