@@ -14,14 +14,14 @@ constexpr double kReduce = 4.1;        // finish one kernel, start the reduction
 constexpr double kIdleReduce = 0.736;  // of kReduce, hidden if nearly all SMs are idle
 constexpr double kInL2 = 50e6;         // bytes that a reduction finds in L2; by hand, odd fp32 rows come half as fast from DRAM
 constexpr double kEpilogue = 10.4;     // of a tile of 128x256, if the configuration gives no time
-constexpr double kInterleaved = 1.1;   // of wgmma_interleaved's waves over wgmma_tma's
+constexpr double kInterleaved = 1.16;  // of wgmma_interleaved's waves over wgmma_tma's
 constexpr double kDViaRegisters = 0.816, kCViaRegisters = 1.16;  // 32 KB of a tile, copied by two warpgroups
 constexpr double kRowEnds = 142;                                 // columns that cost as much as the ends of a row of D
 constexpr double kRowsLeast = 0.2;        // of D's copy, what a tile takes that has hardly a row in the matrix
 constexpr double kF32ViaRegisters = 1.4;  // of both, for fp32
 constexpr double kF32Box = 0.6;           // a box of C and of D in fp32, of cooperative warpgroups
 // Factors of one warpgroup and of pingpong, over two cooperative warpgroups.
-constexpr double kSingle = 2.58, kPingpong = 1.44;
+constexpr double kSingle = 2.58, kPingpong = 1.25;
 constexpr double kRelu = 0.4, kGated = 2.8;  // the activation of a tile of 128x256
 constexpr double kBoxStore = 0.465;          // after the last product, for each box that a warpgroup fills at once
 constexpr double kOtherBoxes = 3.67;         // boxes that a tile of 128x256 of other kernels counts as
@@ -85,8 +85,8 @@ constexpr double kInThrees = 0.887;           // share of the SMs that clusters 
 constexpr double kInFours = 0.91;             // the same of clusters of four, 30, and of eight, 15
 
 // wgmma_shifted, by hand to seven problems on an H200. A K tile takes up to 1 us on an H100.
-constexpr double kShiftedKTile = 0.65;  // its producers' loads, shifts and stores of B
-constexpr double kShiftedTile = 3;      // a tile's first loads of B, which nothing hides
+constexpr double kShiftedKTile = 0.8;  // its producers' loads, shifts and stores of B
+constexpr double kShiftedTile = 3;     // a tile's first loads of B, which nothing hides
 
 // wgmma_bf16x6 and wgmma_bf16x6_rs, by hand.
 constexpr double kPartsStart = 1.2;  // of the parts, until the product reads them

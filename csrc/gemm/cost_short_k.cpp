@@ -31,13 +31,12 @@ constexpr double kShortOdd = 1.5;        // of the epilogue, by hand: rows of D 
 constexpr double kShortF32 = 1.5;        // by hand, what a C and a D in fp32 add to it
 constexpr double kShortLaunch = 1.05;    // of one wave
 constexpr double kShortAlone = 1.12;     // of one wave that leaves no room for the next kernel's
-constexpr double kShortWaves = 1.4;      // by hand, of all waves if there are several: A and B come again and again
-constexpr double kShortBatch = 1.15;     // by hand, the same of a batch, each of whose products has its own A and B
+constexpr double kShortWaves = 1.4;      // by hand, of all waves if a product has several: A and B come again and again
 
 // mma_stationary, fitted to 214 times on an H100.
 constexpr double kStationaryStart = 0.2;       // of the blocks and their panels
 constexpr double kStationaryVectors = 0.084;   // of a tile of 16x64: the epilogue, if C and D have aligned vectors
-constexpr double kStationaryElements = 0.1;    // the same if they do not
+constexpr double kStationaryElements = 0.15;   // the same if they do not
 constexpr double kStationaryC = 0.034;         // of a full C's vectors
 constexpr double kStationaryCElements = 0.24;  // of its elements
 constexpr double kStationaryF32 = 0.32;        // of a D in fp32, which leaves by element; by hand
@@ -96,7 +95,7 @@ double estimate_short(const KernelTraits& kernel, const Config& config, Math mat
   const double odd = takes_rows(p) && alignment(p.d, p.m, p.n) != 16 ? kShortOdd : 1;
   const double epilogue = of_tile * odd * config.tile_m * config.tile_n / (64 * 64) + of_c;
   const double issue = ceil_div(work, device.gpu.num_sms) * (tile_us(kernel, config, math, p, modes, device) + epilogue);
-  const double again = waves == 1 ? 1 : p.batch > 1 ? kShortBatch : kShortWaves;
+  const double again = work > p.batch * int64_t(device.gpu.num_sms) * config.blocks_per_sm ? kShortWaves : 1;
   const double arithmetic = (waiting + issue) * again, memory = dram_us(p, modes.k_slices, device);
   const double launch = waves > 1 ? kLaunch : kShortLaunch + (crowded ? kShortAlone : 0);
   return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + launch - idle_us(work, device);
