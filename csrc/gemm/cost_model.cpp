@@ -52,6 +52,7 @@ constexpr double kFreshGrid = 0.52;         // of kOverlap, lost by a grid witho
 constexpr double kSharedLoads = 1.57;       // of L2: loads that blocks share by multicast, over those of single blocks
 constexpr double kPairLoads = 2.22;         // the same in clusters of two that share A
 constexpr double kPairLoadsB = 1.42;        // the same in clusters of two that share B
+constexpr int kFewAcross = 16;              // tiles side by side; pairs that share B then save no more than others, by hand
 constexpr double kUnmerged = 1.67;          // the same of single blocks that share K, of which L2 merges fewer
 constexpr double kStores = 0.327;           // of L2: stores, over loads
 constexpr double kStraddlingStores = 1.27;  // the same if rows of D begin within lines
@@ -235,7 +236,7 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const
       (!boxes        ? 0
        : sharers > 1 ? kSharedStraddling
                      : 1);
-  const double pair = cluster.m > 1 ? kPairLoadsB : kPairLoads;
+  const double pair = cluster.m > 1 && tiles_n > kFewAcross ? kPairLoadsB : kPairLoads;
   const double merged = sharers > 2 ? kSharedLoads : sharers == 2 ? pair : cluster.k > 1 ? kUnmerged : 1;
   const double stores =
       double(std::min<int64_t>(config.tile_m, p.m)) * cluster.m * std::min<int64_t>(int64_t(modes.columns) * cluster.n, p.n) *

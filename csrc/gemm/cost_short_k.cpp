@@ -36,7 +36,7 @@ constexpr double kShortWaves = 1.4;      // by hand, of all waves if a product h
 // mma_stationary, fitted to 214 times on an H100.
 constexpr double kStationaryStart = 0.2;       // of the blocks and their panels
 constexpr double kStationaryVectors = 0.084;   // of a tile of 16x64: the epilogue, if C and D have aligned vectors
-constexpr double kStationaryElements = 0.15;   // the same if they do not
+constexpr double kStationaryElements = 0.2;    // by hand, the least of a tile otherwise, products included
 constexpr double kStationaryC = 0.034;         // of a full C's vectors
 constexpr double kStationaryCElements = 0.24;  // of its elements
 constexpr double kStationaryF32 = 0.32;        // of a D in fp32, which leaves by element; by hand
@@ -114,9 +114,11 @@ double estimate_stationary(const KernelTraits&, const Config& config, Math, cons
       kStationaryLoad * depth * (alignment(p.a, p.m, p.k) < 8 ? kStationaryOdd : 1) * (whole ? 1 : kStationaryParts * chunks);
   const bool vectors =
       takes_rows(p) && alignment(p.d, p.m, p.n) == 16 && (!full_c || (!is_f32(p.c.dtype) && alignment(p.c, p.m, p.n) == 16));
-  const double epilogue = vectors ? width * (kStationaryVectors + (full_c ? kStationaryC : 0))
-                                  : kStationaryElements + (full_c ? kStationaryCElements : 0);
-  const double chunk = epilogue + kStationaryStep * depth * width + (is_f32(p.d.dtype) ? kStationaryF32 : 0);
+  const double products = kStationaryStep * depth * width;
+  const double of_c = !full_c ? 0 : vectors ? kStationaryC * width : kStationaryCElements;
+  const double chunk =
+      (vectors ? kStationaryVectors * width + products : std::max(kStationaryElements, kStationaryVectors + products)) + of_c +
+      (is_f32(p.d.dtype) ? kStationaryF32 : 0);
   const double busy = std::ceil(rows / double(shape.walkers)) * (load + chunk * chunks);
   const double loads = whole ? 1 : std::ceil(depth / steps) * chunks;
   const double latency = shape.loads_ahead(p, config) ? kStationaryAhead : kStationaryLatency;
