@@ -36,7 +36,8 @@ struct StationaryShape {
   // Whether a warp loads its next rows of A while it finishes the last ones: whole aligned vectors, and all of K at once.
   template <typename P>
   bool loads_ahead(const P& p, const Config& config) const {
-    return depth * kStep <= config.tile_k * 2 && alignment(p.a, p.m, p.k) == 16 && p.k * size_of(p.a.dtype) % 16 == 0;
+    return depth > 0 && depth * kStep <= config.tile_k * 2 && alignment(p.a, p.m, p.k) == 16 &&
+           p.k * size_of(p.a.dtype) % 16 == 0;
   }
 
   // How many tiles of rows a warp takes.
