@@ -58,7 +58,8 @@ CONFIGURATIONS = {
 }
 HELPERS = ["00_workspace", "00_parts"]  # kernels without configurations
 
-# The most configurations of a rung in one object, if not one: those that compile fast, because headers alone take 2 s.
+# How many configurations of a rung share an object; 1 if not listed. Each object parses headers for 2 s, so rungs that compile
+# fast share.
 TOGETHER = {
     "07_wgmma_tma": 2,
     "10_mma_guarded": 2,
@@ -192,7 +193,7 @@ def groups(name):
         first = end
 
 
-def numbers(configurations):
+def range_text(configurations):
     """Write a range of configurations: "3", or "4-7"."""
     return "-".join(str(x) for x in sorted({configurations[0], configurations[-1]}))
 
@@ -217,7 +218,7 @@ class Object:
 
     @property
     def description(self):
-        which = f", configuration {numbers(self.configurations)}" if self.configurations else ""
+        which = f", configuration {range_text(self.configurations)}" if self.configurations else ""
         return self.name + which + (f" ({', '.join(self.targets)})" if self.targets else "")
 
 
@@ -299,7 +300,7 @@ class Builder:
             command, file = [*flags, *(f"-gencode=arch=compute_{x.split('_')[1]},code={x}" for x in targets)], name
             if configurations:
                 command += [f"-DTC_CONFIG={configurations[0]}", f"-DTC_COUNT={len(configurations)}"]
-                file += f".{numbers(configurations)}"
+                file += f".{range_text(configurations)}"
             path = BUILD / "-".join(targets) / f"{file}.o"
             yield Object(f"csrc/kernels/{name}.cu", path, tuple(command), configurations, tuple(targets))
 

@@ -67,7 +67,7 @@ class Timed:
                 candidate = Plan.of(row["key"], gpu, name_today(name, row["facts"].get(name, []))).pick
             except ValueError:  # this build has no such configuration
                 candidate = None
-            if candidate and facts(candidate) == row["facts"][name]:
+            if candidate and facts(candidate) == row["facts"].get(name):
                 found.append((candidate, time))
             else:
                 unknown.append(name)

@@ -52,6 +52,7 @@ CHECKS = [
     Check(Case(264, 520, 200, BF16, activation="gelu")),
     Check(Case(264, 136, 416, a="col_pitched", b="row_pitched", broadcast="(N)", activation="gelu_tanh")),
     Check(Case(264, 136, 416, b="col_pitched", out_dtype=F32)),
+    Check(Case(131, 141, 151, b="col", broadcast="(N)")),  # a bias of a cut tile
     # A, C and D are whole vectors, and the last rows and columns of tiles are cut.
     Check(Case(1011, 144, 24, b="col", broadcast="(N)")),
     Check(Case(1011, 104, 64, BF16, b="col", c="row_pitched", activation="gelu"), d="row_pitched"),

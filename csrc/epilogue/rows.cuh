@@ -107,7 +107,8 @@ __device__ __forceinline__ void store_rows(const GemmDesc& p, const RowShift& sh
 // How a warp's lanes share 16 rows of `width` columns, a multiple of 16, that are whole 16-byte vectors in memory: 2, 4 or 8 lanes a
 // row, so that a lane has 1, 2 or 4 vectors.
 struct WarpVectors {
-  int lanes, row, col;  // of a row; this lane's first row and column
+  int lanes;     // of a row
+  int row, col;  // of this lane's first vector
   __device__ explicit WarpVectors(int width) : lanes(width <= 16 ? 2 : width <= 32 ? 4 : 8) {
     const int lane = opaque_lane();
     row = lane / lanes, col = lane % lanes * 8;
@@ -121,8 +122,8 @@ struct WarpVectors {
   }
 };
 
-// Turns 16x16 products into elements of D and stages them at this lane's address `at` of ldmatrix and stmatrix. C is there already if
-// it is full, and is a bias in shared memory, from the first column on, or nothing otherwise.
+// Turns 16x16 products into elements of D and stages them at this lane's address `at` of ldmatrix and stmatrix. A full C is staged
+// there already. Otherwise `bias` is a row in shared memory, from the products' first column on.
 template <typename T>
 __device__ __forceinline__ void finish_matrices(const GemmDesc& p, float (&acc)[1][2][4], uint32_t at, bool full_c,
                                                 const float* bias) {

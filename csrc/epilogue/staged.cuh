@@ -256,7 +256,7 @@ __device__ __forceinline__ void finish_staged(const GemmDesc& p, const VectorAcc
     };
     if (!inside || !vectors) finish_elements<C, D, ROWS, COLS, PITCH>(p, shift, staged, i0, j0, d_offset);
     else if (!shift.shifted) by_vectors(std::false_type());
-    else if constexpr (std::is_same_v<C, D>) by_vectors(std::true_type());  // d_shifted says so
+    else if constexpr (std::is_same_v<C, D>) by_vectors(std::true_type());  // d_shifted: C has D's dtype
   });
 }
 

@@ -33,7 +33,7 @@ constexpr double kShortLaunch = 1.05;    // of one wave
 constexpr double kShortAlone = 1.12;     // of one wave that leaves no room for the next kernel's
 constexpr double kShortWaves = 1.4;      // by hand, of all waves if a product has several: A and B come again and again
 
-// mma_stationary, fitted to 214 times on an H100.
+// mma_stationary, fitted to 214 times of drawn problems on an H100 (bench/results/h200-tried.md has some of them).
 constexpr double kStationaryStart = 0.2;       // of the blocks and their panels
 constexpr double kStationaryVectors = 0.084;   // of a tile of 16x64: the epilogue, if C and D have aligned vectors
 constexpr double kStationaryElements = 0.2;    // by hand, the least of a tile otherwise, products included

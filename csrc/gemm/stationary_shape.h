@@ -13,7 +13,7 @@ struct StationaryShape {
   static constexpr int kStep = 64;  // bytes of K
   int64_t depth;                    // steps of K
   int64_t chunks = 0;               // of columns, in a panel; 0: shared memory and SMs do not hold all panels
-  int64_t width = 0;                // of a chunk: tile_n, or the least multiple of 16 columns with as many chunks
+  int64_t width = 0;                // of a chunk: the least multiple of 16 columns with as many chunks
   int64_t panels = 1, walkers = 1;  // of a product of a batch
 
   // P is a GemmDesc or a PlanKey. More panels than the least that fit give more warps rows of their own, where rows are few.
@@ -24,11 +24,12 @@ struct StationaryShape {
     double least = 0;
     for (int64_t x = most > 0 ? std::max<int64_t>(1, ceil_div(all, most)) : num_sms + 1; x <= std::min<int64_t>(all, num_sms);
          ++x) {
-      const int64_t blocks = std::max<int64_t>(1, sms / x), of_panel = ceil_div(all, x);
-      const double time = double(of_panel) * kLoad + double(rounds(p.m, config, blocks)) * (double(of_panel) + kRows);
+      const int64_t of_panel = ceil_div(all, x), count = ceil_div(all, of_panel);
+      const int64_t blocks = std::max<int64_t>(1, std::min(sms / x, ceil_div(p.m, config.tile_m)));
+      const double waves = double(ceil_div(p.batch * count * blocks, num_sms));
+      const double time = waves * (double(of_panel) * kLoad + double(rounds(p.m, config, blocks)) * (double(of_panel) + kRows));
       if (chunks > 0 && time >= least) continue;
-      least = time, chunks = of_panel, panels = ceil_div(all, of_panel);
-      walkers = std::max<int64_t>(1, std::min(blocks, ceil_div(p.m, config.tile_m)));
+      least = time, chunks = of_panel, panels = count, walkers = blocks;
       width = ceil_div(ceil_div(p.n, of_panel * panels), 16) * 16;
     }
   }

@@ -13,23 +13,24 @@ TC_HOST_DEVICE constexpr int wgmma_tma_b_lines(int tile_n) { return (tile_n + 63
 // What a configuration is compiled for, beside 16-bit operands with a C and a D that TMA brings. Few problems need these, and each
 // takes 10 to 25 s to build: by predicted time, drawn problems whose C or D TMA does not reach lose 0.1 % to 0.5 % because few sizes
 // go via registers.
-enum Also : int { kTf32 = 1, kViaRegisters = 2 };
+enum Variants : int { kTf32 = 1, kViaRegisters = 2 };
 
 // A block has one producer warpgroup and `groups` consumer warpgroups. Shared memory begins with the stages, the tiles of A and B
 // in rows of 128 bytes, because the 128-byte swizzle needs 1024-byte alignment. The boxes of C and D follow, then a row of
 // C for each consumer warpgroup, then the barriers of 8 bytes: two for each stage, one for each box, and two for the order of
 // pingpong warpgroups.
 constexpr Config wgmma_tma_config(int tile_m, int tile_n, int stages, int groups, int boxes, bool pingpong, float tflops,
-                                  float epilogue_us, int also = 0) {
+                                  float epilogue_us, int variants = 0) {
   const int smem_bytes =
       stages * ((tile_m + wgmma_tma_b_lines(tile_n)) * 128 + 16) + groups * (boxes * (64 * 128 + 8) + tile_n * 4) + 16;
-  return {tile_m, tile_n,   64,      stages, (groups + 1) * 128,      smem_bytes,         1, tflops, epilogue_us, 1,
-          boxes,  pingpong, kHopper, 16,     !(also & kViaRegisters), (also & kTf32) != 0};
+  const bool tma_only = !(variants & kViaRegisters) || tile_n % 64 != 0;
+  return {tile_m,   tile_n,  64, stages,   (groups + 1) * 128,     smem_bytes, 1, tflops, epilogue_us, 1, boxes,
+          pingpong, kHopper, 16, tma_only, (variants & kTf32) != 0};
 }
 
-// Via registers go tiles of multiples of 64 columns alone: in others D's tensor map cuts off the boxes that reach beyond the tile.
+// Only tiles of a multiple of 64 columns can go via registers: in others D's tensor map cuts off the boxes beyond the tile.
 inline constexpr Config kWgmmaTma[] = {
-    // tile_m, tile_n, stages, groups, boxes, pingpong, TFLOP/s, epilogue us, what else
+    // tile_m, tile_n, stages, groups, boxes, pingpong, TFLOP/s, epilogue us, variants
     wgmma_tma_config(128, 256, 3, 2, 4, false, 765.f, 2.05f, kTf32),
     wgmma_tma_config(128, 128, 5, 2, 4, true, 793.f, 0.959f, kTf32 | kViaRegisters),
     wgmma_tma_config(64, 256, 4, 2, 4, true, 705.f, 1.02f, kViaRegisters),

@@ -10,8 +10,8 @@
 // stmatrix and ldmatrix. Chunks are as wide as each other: 144 columns are three of 48, not 64, 64 and 16.
 //
 // Measured gain (H100, one run, weight-major with a bias): 20000x300x100 takes 17.9 us, and 28.7 in wgmma_tma with two repacks, the
-// fastest other kernel; 10^6x300x100 557 and 751; 200704x64x147 45.7 and 81.0 in mma_short. With aligned rows 401408x144x24 takes 67.8 us,
-// 102 in the fastest other kernel and 108 in torch.addmm.
+// fastest other kernel; 10^6x300x100 557 and 751; 200704x64x147 45.7 and 81.0 in mma_short. With aligned rows 401408x144x24 takes 69.6 us,
+// 102 in the fastest other kernel and 107 in torch.addmm.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o x.cubin csrc/kernels/13_mma_stationary.cu
 // Run:   python -m bench.sweep --kernel mma_stationary
@@ -155,7 +155,9 @@ __global__ __launch_bounds__(kMmaStationary[I].threads) void mma_stationary(cons
       } else if (by_rows()) {
         const RowShift shift(p, m0, n, 0);
         if (!full_c) {
-          finish_products(p, acc, bias + j0);
+          finish_products(p.epilogue, acc, [&](int, int j, int e) {
+            return p.c.data && j * 8 < grid.width ? bias[j0 + j * 8 + q * 2 + e % 2] : 0.f;
+          });
         } else {
           load_rows<16, TILE_N, 32>(of_chunk(), shift, elements, m0, n, lane);
           __syncwarp();

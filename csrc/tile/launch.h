@@ -12,7 +12,7 @@
 namespace tc {
 
 #ifndef TC_COUNT
-#define TC_COUNT 1  // of the configurations in an object, if the build does not say
+#define TC_COUNT 1  // how many configurations the object has; the build gives it
 #endif
 
 // Enters the code of COUNT configurations, from FIRST on, in the planner's table. A rung's file ends with
