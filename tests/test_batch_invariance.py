@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from planned import AMPERE
 from torch._subclasses import FakeTensorMode
 
 import torch_addmm_tc as tc
@@ -17,7 +18,6 @@ from torch_addmm_tc.registration.table import OPS
 from torch_addmm_tc.tools import check_invariance
 from torch_addmm_tc.tools.planning import H200, problem_key
 
-AMPERE = tc.Gpu(sm=80, num_sms=108, smem_per_block=163 * 1024, name="NVIDIA A100-SXM4-80GB")
 KERNELS = {kernel["name"]: kernel for kernel in _C.kernels()}
 UNITS = {name: kernel["unit"] for name, kernel in KERNELS.items()}
 ON_CPU = "batch-invariant results are promised for CUDA tensors, but got tensors on the CPU"

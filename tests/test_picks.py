@@ -1,0 +1,123 @@
+"""Which kernel the planner picks, where measurements found the fastest. No test needs a GPU."""
+
+import itertools
+
+import pytest
+import torch
+from planned import ADA, AMPERE, BLACKWELL, TENSOR_CORES, plan
+
+import torch_addmm_tc as tc
+from torch_addmm_tc.testing.cases import Case
+from torch_addmm_tc.tools.planning import H200, cluster_name
+
+
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16), ids=str)
+@pytest.mark.parametrize("gpu", (AMPERE, ADA, H200))
+def test_model_layers_use_tensor_cores(dtype, gpu):
+    for n, k in ((2304, 768), (768, 768), (3072, 768), (768, 3072)):
+        for b in ("row", "col"):
+            assert plan(Case(1024, n, k, dtype, b=b, broadcast="(N)"), gpu).kernel in TENSOR_CORES
+
+
+def test_fp32_without_tf32_uses_tensor_cores_where_they_are_faster():
+    kernels = {m: plan(Case(m, 2048, 1024, torch.float32, b="col")).kernel for m in (1, 32, 128, 1024)}
+    assert kernels == {1: "simt_skinny", 32: "mma_skinny", 128: "wgmma_bf16x6_rs", 1024: "wgmma_bf16x6"}
+    assert plan(Case(1, 2048, 1024, torch.float32, b="col"), AMPERE).kernel == "simt_skinny"
+
+
+@pytest.mark.parametrize("layout", ("row", "col", "row_odd", "misaligned", "expanded"))
+def test_any_contiguous_layout_and_alignment_uses_tensor_cores(layout):
+    assert plan(Case(256, 256, 256, a=layout, b=layout)).kernel in TENSOR_CORES
+
+
+def test_only_hopper_uses_wgmma():
+    case = Case(4096, 4096, 4096)
+    assert plan(case).kernel == "wgmma_tma"
+    for gpu, reason in ((AMPERE, "the GPU is too old for it"), (BLACKWELL, "the GPU no longer has its instructions")):
+        result = plan(case, gpu)
+        assert result.kernel == "mma_swizzle"
+        assert {c.reason for c in result.candidates if c.kernel.startswith("wgmma")} == {reason}
+
+
+def test_few_rows_use_mma_skinny():
+    """With few rows, as in decoding, each element of B is used once. With more rows, tiles that reuse B are faster.
+
+    On an H200 mma_skinny was the fastest, or not, of the likely candidates at each of these shapes. 16x4096x4096 with a
+    row-major B took 12.2 us in mma_skinny and 11.1 in clusters of wgmma_multicast that share K; one row took 10.6 and 10.8.
+    """
+    for m, b, streams in (
+        *((1, "row", True), (16, "row", False), (32, "row", False), (1024, "row", False)),
+        *((3, "col", True), (4, "col", True), (8, "col", True), (24, "col", False)),
+    ):
+        assert (plan(Case(m, 4096, 4096, b=b)).kernel == "mma_skinny") == streams, (m, b)
+
+
+def test_batches_of_small_products_use_blocks_of_one_warp():
+    """They were the fastest on an H100 there: 320 of 6x103x64 took 4.7 us, and 8.7 in mma_short."""
+    for batch, m, n, k, b in ((320, 6, 103, 64, "col"), (675, 4, 29, 96, "col"), (269, 4, 111, 25, "row")):
+        pick = plan(Case(m, n, k, b=b, batch=batch, broadcast="()", beta=0)).pick
+        assert (pick.kernel, pick.config["threads"]) == ("mma_skinny", 32)
+
+
+def test_narrow_tiles_fill_waves_evenly():
+    """48x9216x16384 streams its weights in 144 tiles of 64 columns or 72 of 128, and in one wave of 128 tiles of 72."""
+    for m, n, k in ((48, 9216, 16384), (27, 8960, 5120), (24, 17920, 5120), (9, 4608, 6144)):
+        pick = plan(Case(m, n, k, b="col", broadcast="(N)")).pick
+        assert pick.columns % 8 == 0 and pick.config["tile_n"] - 64 < pick.columns < pick.config["tile_n"]
+        tiles, last = -(-n // pick.columns), H200.num_sms
+        assert tiles % last == 0 or tiles % last > 0.8 * last
+        assert pick.name == f"wgmma_multicast/{pick.index}/{cluster_name(pick.cluster)}/n{pick.columns}"
+
+
+def test_medium_row_counts_use_clusters_that_share_k():
+    """Such clusters were the fastest way on an H200 there, or took at most 3 % more time."""
+    few = ((64, 4096, 4096), (128, 4096, 14336), (32, 768, 3072), (192, 1024, 4096), (224, 1008, 2152))
+    for m, n, k in (*few, (32, 896, 5120), (48, 768, 6144), (48, 2304, 4608), (128, 1536, 3072)):
+        assert plan(Case(m, n, k, b="col", broadcast="(N)")).pick.cluster[2] > 1
+
+
+@pytest.mark.parametrize("dtype", (torch.float16, torch.float32), ids=str)
+@pytest.mark.parametrize("c", ("(N)", None))
+def test_clusters_are_picked_for_one_wave_only(dtype, c):
+    """A block computes a single tile. In a second wave, each block would wait for memory and for its cluster again."""
+    sizes = (17, 64, 100, 128, 200, 256, 1000, 1024, 4097, 16384)
+    for m, n, k in itertools.product(sizes, (*sizes, 50257), (64, 128, 512, 1024, 4096)):
+        make = lambda *shape: torch.empty(shape, dtype=torch.float16, device="meta")  # noqa: E731
+        self = make(*(n,) if c else (m, n)).to(dtype)
+        pick = tc.plan(self, make(m, k), make(n, k).t(), out_dtype=dtype, gpu=H200).candidates[0]
+        if pick.kernel == "wgmma_cluster":
+            tiles = -(-m // pick.config["tile_m"]) * -(-n // pick.config["tile_n"])
+            assert tiles * pick.k_slices <= H200.num_sms, (m, n, k)
+
+
+def test_odd_sizes_with_a_short_k_use_mma_short():
+    """It was the fastest kernel on an H200 there: 839x2307x19 took 5.6 us, and 6.0 in mma_guarded."""
+    for m, n, k in ((839, 2307, 19), (1305, 899, 11), (863, 342, 10)):
+        assert plan(Case(m, n, k, b="col", broadcast="(N)")).kernel == "mma_short"
+
+
+def test_many_rows_with_a_short_k_use_mma_stationary():
+    """It was the fastest kernel on an H100 there: 20000x300x100 took 18.1 us, and 28.2 in wgmma_tma with two repacks.
+
+    401408x144x24 took 69.6 us, and 102 in wgmma_multicast.
+    """
+    for m, n, k in ((20000, 300, 100), (10**6, 300, 100), (401408, 144, 24), (16384, 512, 13)):
+        assert plan(Case(m, n, k, b="col", broadcast="(N)")).kernel == "mma_stationary"
+
+
+def test_weights_whose_rows_begin_anywhere_use_wgmma_shifted():
+    """It was the fastest kernel on an H100 there: 120x32064x3072 took 108 us, and 183 in wmma_kstage."""
+    for m, n, k in ((120, 32064, 3072), (128, 4096, 4096)):
+        pick = plan(Case(m, n, k, b="col_odd", broadcast="(N)")).pick
+        assert (pick.kernel, pick.repack_a, pick.repack_b) == ("wgmma_shifted", False, False)
+    unread = next(x for x in plan(Case(120, 320, 72, a="row_odd", b="strided")).candidates if x.kernel == "wgmma_shifted")
+    assert unread.repack_a and unread.repack_b  # TMA does not read this A, and no vectors hold this B
+
+
+def test_attention_over_an_odd_number_of_keys_uses_wgmma_interleaved():
+    """It was the fastest kernel on an H100 there: 400 of 1257x72x1257 took 675 us, and 1385 in wgmma_tma with a repack."""
+
+    for batch, m, n in ((400, 1257, 72), (112, 1018, 64), (160, 828, 80)):
+        weights, values = (torch.empty(batch, m, x, dtype=torch.float16, device="meta") for x in (m, n))
+        pick = tc.plan(None, weights, values, gpu=H200).pick
+        assert (pick.kernel, pick.repack_a, pick.repack_b) == ("wgmma_interleaved", False, False)
