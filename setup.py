@@ -11,6 +11,7 @@ same torch, Python or architectures share objects. Kernels include neither torch
 """
 
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -184,17 +185,15 @@ def parse_architectures(text):
 
 def groups(name):
     """Yield (families, configurations) for each object of a rung."""
-    first, all_families = 0, CONFIGURATIONS[name]
-    while first < len(all_families):
-        end = first + 1
-        while end < min(first + TOGETHER.get(name, 1), len(all_families)) and all_families[end] == all_families[first]:
-            end += 1
-        yield all_families[first], range(first, end)
-        first = end
+    together = TOGETHER.get(name, 1)
+    for families, run in itertools.groupby(enumerate(CONFIGURATIONS[name]), key=lambda x: x[1]):
+        indices = [i for i, _ in run]
+        for first in range(0, len(indices), together):
+            yield families, tuple(indices[first : first + together])
 
 
 def range_text(configurations):
-    """Write a range of configurations: "3", or "4-7"."""
+    """Write the configurations of an object: "3", or "4-7"."""
     return "-".join(str(x) for x in sorted({configurations[0], configurations[-1]}))
 
 
@@ -205,7 +204,7 @@ class Object:
     source: str
     path: Path
     command: tuple[str, ...]
-    configurations: range = range(0)
+    configurations: tuple[int, ...] = ()
     targets: tuple[str, ...] = ()
 
     @property
@@ -293,7 +292,7 @@ class Builder:
         flags += [f"-ccbin={self.compiler[0]}"] * ("CXX" in os.environ)
         flags += ["-compress-mode=size"] * (self.cuda_major >= 13)  # an eighth of the bytes; older drivers cannot read them
         rungs = ((name, *group) for name in CONFIGURATIONS for group in groups(name))
-        for name, families, configurations in [*rungs, *((x, BOTH, range(0)) for x in HELPERS)]:
+        for name, families, configurations in [*rungs, *((x, BOTH, ()) for x in HELPERS)]:
             targets = [x for family in families for x in self.families[family]]
             if not targets:
                 continue
@@ -358,10 +357,10 @@ class Builder:
         done = subprocess.run([find_ninja(), "-f", str(self.op_folder / "build.ninja"), "-j", str(jobs)], cwd=ROOT)
         if done.returncode != 0:
             fail("the build failed; the compiler's message is above.")
-        entry = {"source": "source", "configurations": "configurations", "targets": "targets", "object": "path", "log": "log"}
-        entries = [{key: getattr(x, name) for key, name in entry.items()} for x in kernels]
-        for x in entries:
-            x["configurations"] = list(x["configurations"])
+        entries = [
+            {"source": x.source, "configurations": x.configurations, "targets": x.targets, "object": x.path, "log": x.log}
+            for x in kernels
+        ]
         (ROOT / self.manifest).write_text(json.dumps({"targets": targets, "kernels": entries}, indent=1, default=str) + "\n")
         return ROOT / self.module
 

@@ -106,7 +106,8 @@ bool tma_stores(const X& x, int64_t rows, int64_t cols) {
 }
 
 // Whether D is larger than what L2 keeps of it for the next kernel. Its lines then leave L2 before those of A and B, which other
-// tiles read again: 192 of 1024x1024x64 take 177.6 us on an H100, and 195 if all lines leave in turn. The size is by hand, of the 50 MB that L2 has there.
+// tiles read again: 192 of 1024x1024x64 take 177.6 us on an H100, and 195 if all lines leave in turn. The size is by hand, of the
+// 50 MB that L2 has there.
 inline bool d_exceeds_l2(const GemmDesc& p) {
   constexpr int64_t kKept = 32 << 20;
   return !p.d_is_partial && p.batch * p.m * p.n * size_of(p.d.dtype) > kKept;
@@ -150,6 +151,14 @@ TC_HOST_DEVICE bool takes_rows(const P& p) {
 template <typename P>
 TC_HOST_DEVICE bool has_bias(const P& p) {
   return present(p.c) && p.c.row == 0 && !is_f32(p.c.dtype);
+}
+// Whether D, and C unless it is such a row, have 16-bit rows of aligned vectors.
+template <typename P>
+bool takes_vectors(const P& p) {
+  const auto aligned = [&](const auto& x) {
+    return order_of(x) == Order::row_major && !is_f32(x.dtype) && alignment(x, p.m, p.n) == 16;
+  };
+  return aligned(p.d) && (!present(p.c) || has_bias(p) || aligned(p.c));
 }
 
 // Whether TMA alone, and a row of C in whole 16-byte vectors, bring C and D. A 16-bit D takes a 16-bit C.

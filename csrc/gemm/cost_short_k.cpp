@@ -109,11 +109,9 @@ double estimate_stationary(const KernelTraits&, const Config& config, Math, cons
   const double rows = double(ceil_div(p.m, config.tile_m)), chunks = double(shape.chunks);
   const double rounds = double(shape.rounds(p.m, config, shape.walkers)), width = double(shape.width) / config.tile_n;
   // Where a warp does not hold all of K at once, it loads its rows in parts, and anew for each chunk.
-  const bool whole = depth <= steps, full_c = has_full_c(p);
+  const bool whole = depth <= steps, full_c = has_full_c(p), vectors = takes_vectors(p);
   const double load =
       kStationaryLoad * depth * (alignment(p.a, p.m, p.k) < 8 ? kStationaryOdd : 1) * (whole ? 1 : kStationaryParts * chunks);
-  const bool vectors =
-      takes_rows(p) && alignment(p.d, p.m, p.n) == 16 && (!full_c || (!is_f32(p.c.dtype) && alignment(p.c, p.m, p.n) == 16));
   const double products = kStationaryStep * depth * width;
   const double of_c = !full_c ? 0 : vectors ? kStationaryC * width : kStationaryCElements;
   const double chunk =

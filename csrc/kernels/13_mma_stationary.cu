@@ -43,6 +43,7 @@ struct StationaryGrid {
   int width;            // columns of a chunk
   int panels, walkers;  // of B, and blocks of each
   int64_t step_m;       // from a warp's rows to its next ones
+  bool vectors;         // takes_vectors
 };
 
 // Multiplies a step of A by the panel's columns from j0 on, `width` of them.
@@ -84,7 +85,6 @@ __global__ __launch_bounds__(kMmaStationary[I].threads) void mma_stationary(cons
   // Neighbouring rows go to different blocks, so that few rows spread over all of them.
   const auto first = [&] { return (int64_t(threadIdx.x / 32) * grid.walkers + blockIdx.x / grid.panels) * TILE_M; };
   const auto by_rows = [&] { return takes_rows(p) && (!p.c.data || has_bias(p) || (access.c_shifted && !is_f32(p.c.dtype))); };
-  const auto by_vectors = [&] { return by_rows() && access.d && (!p.c.data || has_bias(p) || access.c); };
   wait_on_dependencies(), launch_dependents();
 
   const int64_t n0 = int64_t(blockIdx.x % grid.panels) * columns;
@@ -108,12 +108,12 @@ __global__ __launch_bounds__(kMmaStationary[I].threads) void mma_stationary(cons
       const int64_t n = n0 + j0;
       const int rows = int(min(int64_t(TILE_M), p.m - m0)), cols = int(min(int64_t(grid.width), p.n - n));
       T* const elements = reinterpret_cast<T*>(staged());  // (16, kRowPitch<TILE_N>) of C and D
-      const bool as_vectors = by_vectors() && cols % 8 == 0, full_c = p.c.data && !has_bias(p);
+      const bool as_vectors = grid.vectors && cols % 8 == 0, full_c = p.c.data && !has_bias(p);
       const WarpVectors vectors(grid.width);
       if (as_vectors && full_c)  // C arrives while the products run
         vectors.each(rows, cols, [&](int row) {
           const T* const from = static_cast<const T*>(p.c.data) + (m0 + row) * p.c.row + n + vectors.col;
-          cp_async_16(smem_address(elements + row * kRowPitch<TILE_N> + vectors.col), from, true);
+          cp_async_16(smem_address(elements + row * kRowPitch<TILE_N> + vectors.col), from);
         });
 
       // ---- main loop ----
@@ -194,7 +194,8 @@ Status launch_config(const Launch& call) {
       int(shape.width),
       int(shape.panels),
       int(shape.walkers),
-      shape.walkers * (config.threads / 32) * config.tile_m};
+      shape.walkers * (config.threads / 32) * config.tile_m,
+      takes_vectors(p)};
   return with_math(MmaStationaryMaths(), call.math, [&](auto math) {
     const auto run = [&](auto ahead) {
       constexpr auto kernel = mma_stationary<I, math, ahead>;
