@@ -165,6 +165,7 @@ def case_grid(dtypes=(torch.float16, torch.bfloat16), contiguous_operands=False)
             grid += [replace(active, n=264, broadcast="(N)"), replace(active, m=136, n=264, **fp32_out)]
             grid += [replace(active, **fp32_out)]
         grid += [replace(base, k=0), replace(base, k=0, beta=0), replace(base, k=0, alpha=nan), replace(base, k=0, beta=nan)]
+        grid.append(replace(base, m=1011, k=0, a="row_pitched"))  # no row of A may be read ahead
         grid += batch_grid(base, layouts)
     return list(dict.fromkeys(grid))
 
