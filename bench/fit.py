@@ -33,11 +33,24 @@ def sizes_of(kernel: str) -> list[list]:
     return next(([[y[name] for name in SIZES] for y in x["configs"]] for x in tc.kernels() if x["name"] == kernel), [])
 
 
-def name_today(name: str, stands_for: list) -> str:
-    """Return a candidate's name in this build, whose configurations may have other indices."""
-    kernel, index, *modes = name.split("/")
-    same = [str(i) for i, sizes in enumerate(sizes_of(kernel)) if sizes == stands_for[: len(SIZES)]]
-    return "/".join([kernel, same[0] if len(same) == 1 else index, *modes])
+def moved(rows) -> dict[str, str]:
+    """Return {"KERNEL/INDEX" of a file: of this build}, for configurations with the same sizes.
+
+    Where several have the same sizes, as pingpong and cooperative warpgroups do, they are told apart by their order. Those of
+    which the file and the build have different numbers are left out.
+
+    Args:
+        rows: the rows of bench.candidates' file.
+    """
+    found = {}
+    for kernel, index, sizes in {(*n.split("/")[:2], tuple(f[: len(SIZES)])) for row in rows for n, f in row["facts"].items()}:
+        found.setdefault((kernel, sizes), []).append(int(index))
+    names = {}
+    for (kernel, sizes), indices in found.items():
+        today = [i for i, x in enumerate(sizes_of(kernel)) if tuple(x) == sizes]
+        if len(today) == len(indices):
+            names |= {f"{kernel}/{old}": f"{kernel}/{new}" for old, new in zip(sorted(indices), today)}
+    return names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,13 +72,14 @@ class Timed:
     pick_is_timed: bool
 
     @classmethod
-    def of(cls, row: dict, gpu: Gpu) -> "Timed":
-        """Predict a row of bench.candidates' file anew."""
+    def of(cls, row: dict, gpu: Gpu, names: dict) -> "Timed":
+        """Predict a row of bench.candidates' file anew. `names` is what moved() returned."""
         found, unknown, pick = [], [], Plan.of(row["key"], gpu).pick
         for name, time in row["times"].items():
+            kernel, index, *modes = name.split("/")
             try:
-                candidate = Plan.of(row["key"], gpu, name_today(name, row["facts"].get(name, []))).pick
-            except ValueError:  # this build has no such configuration
+                candidate = Plan.of(row["key"], gpu, "/".join([names[f"{kernel}/{index}"], *modes])).pick
+            except (KeyError, ValueError):  # this build has no such configuration, or no such modes
                 candidate = None
             if candidate and facts(candidate) == row["facts"].get(name):
                 found.append((candidate, time))
@@ -89,7 +103,8 @@ class Timed:
 def load(file: Path) -> list[Timed]:
     """Return the problems of bench.candidates' file for which at least one candidate is left."""
     result = json.loads(file.read_text())
-    rows = [Timed.of(row, Gpu(**result["gpu"])) for row in result["rows"]]
+    names = moved(result["rows"])
+    rows = [Timed.of(row, Gpu(**result["gpu"]), names) for row in result["rows"]]
     return [row for row in rows if row.candidates]
 
 

@@ -309,11 +309,19 @@ def test_fit_compares_times_with_predictions(timed, capsys, monkeypatch):
 
 def test_fit_finds_configurations_that_moved():
     sizes = fit.sizes_of("wgmma_multicast")
-    assert fit.name_today("wgmma_multicast/3/2x1/n40/k1", [*sizes[5], False, False]) == "wgmma_multicast/5/2x1/n40/k1"
-    assert fit.name_today("wgmma_multicast/3", [0, *sizes[5][1:], False, False]) == "wgmma_multicast/3"  # no longer there
     pingpong, cooperative = (fit.sizes_of("wgmma_tma")[i] for i in (1, 4))
-    assert pingpong == cooperative and fit.name_today("wgmma_tma/4", [*cooperative, False, False]) == "wgmma_tma/4"
-    assert fit.name_today("removed/0", []) == "removed/0"
+    assert pingpong == cooperative
+    facts = {
+        "wgmma_multicast/3/2x1/n40/k1": [*sizes[5], False, False],
+        "wgmma_multicast/4": [*sizes[7], True, False],
+        "wgmma_multicast/5": [0, *sizes[5][1:], False, False],  # no longer there
+        "wgmma_tma/2/k1": [*cooperative, False, False],
+        "removed/0": [*sizes[5], False, False],
+    }
+    today = {"wgmma_multicast/3": "wgmma_multicast/5", "wgmma_multicast/4": "wgmma_multicast/7"}
+    assert fit.moved([{"facts": facts}]) == today  # which of two wgmma_tma/2 was, the file does not tell
+    both = [{"facts": facts}, {"facts": {"wgmma_tma/0/k2": [*pingpong, False, False]}}]
+    assert fit.moved(both) == today | {"wgmma_tma/0": "wgmma_tma/1", "wgmma_tma/2": "wgmma_tma/4"}
 
 
 def test_fit_takes_the_times_of_batches():

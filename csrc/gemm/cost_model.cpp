@@ -10,78 +10,86 @@ namespace tc {
 namespace {
 
 // Microseconds on an H200 unless a line names another unit. cost_model.h says how they were fitted.
-constexpr double kReduce = 4.1;        // finish one kernel, start the reduction and read the first kernel's results
-constexpr double kIdleReduce = 0.736;  // of kReduce, hidden if nearly all SMs are idle
+constexpr double kRepack = 2.8;      // start a copy, and the product after it
+constexpr double kKeptBytes = 30e6;  // by hand, a copy that L2 keeps until the product reads it
+constexpr double kKept = 0.8;        // of a pass over it, what that saves
+// A reduction, fitted to 2815 times and then raised by hand. The times alone give 2.4 us and 0.6, with which picks lose more:
+// predictions of split-K spread more than others, and of many that look equal the pick is one that is predicted too short.
+constexpr double kReduce = 3.3;         // finish one kernel, start the reduction and read the first kernel's results
+constexpr double kReduceLayer = 0.035;  // of each layer, whose loads follow the last one's addition
 constexpr double kInL2 = 50e6;         // bytes that a reduction finds in L2; by hand, odd fp32 rows come half as fast from DRAM
+constexpr double kFromL2 = 0.9;        // of their time from DRAM
+constexpr double kBytesLeast = 0.1;    // of an epilogue, by hand, what does not depend on the bytes of C and D
 constexpr double kEpilogue = 10.4;     // of a tile of 128x256, if the configuration gives no time
-constexpr double kInterleaved = 1.16;  // of wgmma_interleaved's waves over wgmma_tma's
+constexpr double kInterleaved = 1.24;  // of wgmma_interleaved's waves over wgmma_tma's
 constexpr double kDViaRegisters = 0.816, kCViaRegisters = 1.16;  // 32 KB of a tile, copied by two warpgroups
 constexpr double kRowEnds = 142;                                 // columns that cost as much as the ends of a row of D
 constexpr double kRowsLeast = 0.2;        // of D's copy, what a tile takes that has hardly a row in the matrix
 constexpr double kF32ViaRegisters = 1.4;  // of both, for fp32
 constexpr double kF32Box = 0.6;           // a box of C and of D in fp32, of cooperative warpgroups
 // Factors of one warpgroup and of pingpong, over two cooperative warpgroups.
-constexpr double kSingle = 2.58, kPingpong = 1.25;
+constexpr double kSingle = 2.63, kPingpong = 1.19;
 constexpr double kRelu = 0.4, kGated = 2.8;  // the activation of a tile of 128x256
 constexpr double kBoxStore = 0.465;          // after the last product, for each box that a warpgroup fills at once
 constexpr double kOtherBoxes = 3.67;         // boxes that a tile of 128x256 of other kernels counts as
 constexpr double kPingpongOrder = 0.166;     // between the products of two pingpong warpgroups
-constexpr double kPingpongEpilogue = 1.71;   // of an epilogue beside the other warpgroup's products
+constexpr double kPingpongEpilogue = 1.67;   // of an epilogue beside the other warpgroup's products
 constexpr double kDrift = 0.29;              // pingpong products in many waves, which an H100 slows down, an H200 does not
 constexpr int kDriftWaves = 4;               // by hand: 4773x3456x5120, 8 waves, takes 276 us on an H100 and 228 in torch.addmm
-constexpr double kUnalignedCopies = 1.22;    // of operands that are read in less than 16 bytes
+constexpr double kUnalignedCopies = 1.19;    // of operands that are read in less than 16 bytes
 constexpr double kOddVectors = 1.15;         // the epilogue of a 16-bit D whose rows are not aligned to 16 bytes, in vectors
 constexpr double kOddElements = 3.96;        // the same element by element
 constexpr double kLatency = 1.8;             // of DRAM under load
 constexpr double kSimtStart = 1;             // by hand, for simt
 
 // Waves of tiles. Nearly all constants of the cost model, and the configurations' rates and epilogues, were fitted together to drawn
-// problems on an H200 and an H100; h200-tried.md, "The cost model by its residuals", says to which. The fit minimises what picks
-// lose over the fastest candidate and how many are slower than 0.97x of torch.addmm, and a little the differences of all times.
+// problems on an H200 and an H100; h200-tried.md says to which ("The cost model by its residuals", "What split-K and copies take").
+// The fit minimises what picks lose over the fastest candidate and how many are slower than 0.97x of torch.addmm, and a little the
+// differences of all times.
 // A constant's value alone therefore says little about the hardware. kStreaming, kSlices, kInThrees and kInFours were not fitted.
 // The constants of straddling rows were set by hand to the same times, and those of fp32 in epilogues to 86 problems on an H100.
-constexpr double kStreaming = 4.5e6;        // bytes per microsecond from DRAM, in a wave that waits for nothing else
-constexpr double kOwnPort = 57e3;           // the same for an SM that has its port for itself
-constexpr double kPort = 77.2e3;            // the same for two neighbouring SMs, which share a port
-constexpr double kL2 = 190e3;               // bytes per microsecond from L2, for each SM
-constexpr double kPrefetches = 0.432;       // of the launch, hidden by what small grids prefetch (prefetches_k_tiles)
+constexpr double kStreaming = 4.8e6;        // bytes per microsecond from DRAM, in a wave that waits for nothing else
+constexpr double kOwnPort = 53.2e3;         // the same for an SM that has its port for itself
+constexpr double kPort = 81.3e3;            // the same for two neighbouring SMs, which share a port
+constexpr double kL2 = 183e3;               // bytes per microsecond from L2, for each SM
+constexpr double kPrefetches = 0.396;       // of the launch, hidden by what small grids prefetch (prefetches_k_tiles)
 constexpr double kHotLine = 0.386e-3;       // a request to a line of L2 that other SMs ask for too
 constexpr double kInStep = 1024;            // elements of K over which blocks that ask for the same lines stay in step, by hand
 constexpr double kSlices = 96;              // of L2, which serve one request at a time
 constexpr double kFreshGrid = 0.52;         // of kOverlap, lost by a grid without PDL (needs_order)
-constexpr double kSharedLoads = 1.57;       // of L2: loads that blocks share by multicast, over those of single blocks
-constexpr double kPairLoads = 2.22;         // the same in clusters of two that share A
-constexpr double kPairLoadsB = 1.42;        // the same in clusters of two that share B
+constexpr double kSharedLoads = 1.61;       // of L2: loads that blocks share by multicast, over those of single blocks
+constexpr double kPairLoads = 2.27;         // the same in clusters of two that share A
+constexpr double kPairLoadsB = 1.34;        // the same in clusters of two that share B
 constexpr int kFewAcross = 16;              // by hand, tiles side by side with which pairs that share B cost kPairLoads too
 constexpr double kUnmerged = 1.67;          // the same of single blocks that share K, of which L2 merges fewer
 constexpr double kStores = 0.327;           // of L2: stores, over loads
 constexpr double kStraddlingStores = 1.27;  // the same if rows of D begin within lines
-constexpr double kStraddlingLines = 1.9;    // of L2: a row of 128 bytes that begins within a line, over one that begins with it
-constexpr double kStraddlingSectors = 3.6;  // the same of a row that begins within a sector of 32 bytes
-constexpr double kShortRows = 6.6;          // by hand, us of L2 for a wave, of rows of A of 48 or 80 bytes (h200-tried.md)
-constexpr double kPartsOfLines = 0.4;       // by hand, of B from DRAM by TMA, if lines belong to two tiles
-constexpr double kSharedStraddling = 0.75;  // of what that adds, in clusters
-constexpr double kTmaStart = 0.564;         // wgmma_tma's barriers and tensor maps
-constexpr double kTmaTile = 1.08;           // of a tile of wgmma_tma, whatever its size, from the second on
-constexpr double kClusterStart = 0.59;      // kTmaStart of wgmma_cluster
-constexpr double kEmptyRows = 0.492;        // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
-constexpr double kClusterWave = 2.14;       // of a further wave of blocks that share K: 0.4 at few rows, and tens at many
+constexpr double kStraddlingLines = 1.93;   // of L2: a row of 128 bytes that begins within a line, over one that begins with it
+constexpr double kStraddlingSectors = 3.69;  // the same of a row that begins within a sector of 32 bytes
+constexpr double kShortRows = 6.6;           // by hand, us of L2 for a wave, of rows of A of 48 or 80 bytes (h200-tried.md)
+constexpr double kPartsOfLines = 0.4;        // by hand, of B from DRAM by TMA, if lines belong to two tiles
+constexpr double kSharedStraddling = 0.729;  // of what that adds, in clusters
+constexpr double kTmaStart = 0.564;          // wgmma_tma's barriers and tensor maps
+constexpr double kTmaTile = 1.08;            // of a tile of wgmma_tma, whatever its size, from the second on
+constexpr double kClusterStart = 0.63;       // kTmaStart of wgmma_cluster
+constexpr double kEmptyRows = 0.532;         // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
+constexpr double kClusterWave = 2.14;        // of a further wave of blocks that share K: 0.4 at few rows, and tens at many
 
 // wgmma_multicast, from its tile's size alone. Most tiles wait for shared memory, which TMA writes and wgmma reads through the same
 // port: every wgmma reads both operands anew.
 constexpr double kWgmmaOfPeak = 0.802;  // share of the data sheet's peak that wgmma reaches
-constexpr double kShared = 265e3;  // bytes per microsecond through an SM's shared memory, as fitted: it has 128 a cycle, 253e3
+constexpr double kShared = 260e3;  // bytes per microsecond through an SM's shared memory, as fitted: it has 128 a cycle, 253e3
 constexpr double kRing = 0.869;    // the latency of a K tile's loads under load
-constexpr double kTransposedReads = 1.3;      // of wgmma's M operand, if it is not contiguous along K
-constexpr double kLeastKTile = 0.122;         // of one block, however many stages it has
-constexpr double kTransposedEpilogue = 4.48;  // of a tile of 128x256, 16-bit with a full C
-constexpr double kWideProduct = 1.08;         // of warpgroups with 128 columns, over those with 64
+constexpr double kTransposedReads = 1.28;     // of wgmma's M operand, if it is not contiguous along K
+constexpr double kLeastKTile = 0.124;         // of one block, however many stages it has
+constexpr double kTransposedEpilogue = 4.58;  // of a tile of 128x256, 16-bit with a full C
+constexpr double kWideProduct = 1.1;          // of warpgroups with 128 columns, over those with 64
 constexpr double kWideEpilogue = 1.21;        // the same of the epilogue
-constexpr double kNextTile = 0.816;           // from a tile's epilogue to the next tile's products
+constexpr double kNextTile = 0.847;           // from a tile's epilogue to the next tile's products
 constexpr double kMulticastStart = 0.41;      // kTmaStart of this kernel: it has more of both
-constexpr double kCluster = 0.0482;           // the start and the end of blocks that wait for each other
+constexpr double kCluster = 0.04;             // the start and the end of a block that the others wait for
 constexpr double kSharedSums = 0.0853;        // blocks that share K wait for each other and send sums
-constexpr double kSumsRate = 11.7e3;          // bytes per microsecond that a block receives from others
+constexpr double kSumsRate = 12.4e3;          // bytes per microsecond that a block receives from others
 constexpr double kInThrees = 0.887;           // share of the SMs that clusters of three occupy: 39 clusters on an H200
 constexpr double kInFours = 0.91;             // the same of clusters of four, 30, and of eight, 15
 
@@ -99,11 +107,11 @@ constexpr double kRsStart = 1.5;  // the first loads
 constexpr double kRsFullC = 2;    // of the epilogue
 
 // mma_skinny.
-constexpr double kSkinnyBy4 = 1.54;      // loads of operands whose rows are aligned to 4 bytes or less
-constexpr double kSkinnyLatency = 1.59;  // of a K tile's loads
+constexpr double kSkinnyBy4 = 1.45;      // loads of operands whose rows are aligned to 4 bytes or less
+constexpr double kSkinnyLatency = 1.85;  // of a K tile's loads, which begin while those before it are multiplied
 constexpr double kSkinnyParts = 25;      // by hand, TFLOP/s of fp32 in parts: splitting B takes its time in any configuration
-constexpr double kOneWarpStep = 0.95;    // of blocks of one warp, a K tile's loads
-constexpr double kOneWarpRow = 0.6;      // of their products and epilogue, what a single row takes
+constexpr double kOneWarpStep = 0.932;   // of blocks of one warp, a K tile's loads
+constexpr double kOneWarpRow = 0.59;     // of their products and epilogue, what a single row takes
 // By hand, of a further wave of a batch, whose products have blocks of their own: 192 x 1x1981x96 takes 94.6 us in 46 waves (H100).
 constexpr double kSkinnyWave = 0.9;
 constexpr double kSkinnyRows = 0.6;  // by hand, of 16 rows: 16x4096x4096 takes 12.2, and 1x4096x4096 10.6
@@ -119,9 +127,11 @@ double activation_us(Activation::Kind kind) {
   __builtin_unreachable();
 }
 
-// The epilogue of a tile of wgmma_tma. Configurations give the time for 16-bit elements with a full C, and the time of other
-// epilogues is proportional to their bytes. In fp32, a warpgroup waits for boxes that it has filled before. If TMA cannot reach C
-// or D, copies through registers come on top.
+// An epilogue that reads and writes so many bytes of C and D for an element, over one of a 16-bit D with a full C.
+double of_bytes(double bytes) { return kBytesLeast + (1 - kBytesLeast) * bytes / 4; }
+
+// The epilogue of a tile of wgmma_tma. Configurations give the time for 16-bit elements with a full C. In fp32, a warpgroup waits
+// for boxes that it has filled before. If TMA cannot reach C or D, copies through registers come on top.
 double tma_epilogue_us(const Config& config, const PlanKey& p) {
   const double bytes = size_of(p.d.dtype) + (has_full_c(p) ? size_of(p.c.dtype) : 0);
   const double inside = kRowsLeast + (1 - kRowsLeast) * std::min(1.0, double(p.m) / config.tile_m);  // rows of a tile
@@ -132,7 +142,7 @@ double tma_epilogue_us(const Config& config, const PlanKey& p) {
   const int64_t rows = ceil_div(config.tile_m / 64, config.threads / 128 - 1);  // of boxes, in a consumer warpgroup's tile
   const double boxes = double(rows * ceil_div(config.tile_n * size_of(p.d.dtype), 128));
   const double of_boxes = f32 && !config.pingpong ? kF32Box * boxes * bytes / 8 : 0;
-  return std::max(config.epilogue_us * bytes / 4, of_boxes) +
+  return std::max(config.epilogue_us * of_bytes(bytes), of_boxes) +
          longer * via_registers * config.tile_m * config.tile_n * size_of(p.d.dtype) / 32768;
 }
 
@@ -342,12 +352,12 @@ double estimate_skinny(const KernelTraits& kernel, const Config& config, Math ma
   const bool one_warp = config.threads == 32;
   const double of_rows = one_warp ? kOneWarpRow + (1 - kOneWarpRow) * rows : 1;
   const double product =
-      k_tiles * norm4(products * resident * copies * of_rows, one_warp ? kOneWarpStep : kSkinnyLatency / config.stages);
+      k_tiles * norm4(products * resident * copies * of_rows, one_warp ? kOneWarpStep : kSkinnyLatency / (config.stages + 1));
   const bool odd = alignment(p.d, p.m, p.n) != 16 && !is_f32(p.d.dtype);
   const double epilogue =
       config.epilogue_us * of_rows * (odd ? kOddVectors : 1) + activation_us(p.activation) * large_tiles(config);
   const Waves waves = waves_of(config, p, modes, device, false);
-  const double starts = p.batch > 1 ? kSkinnyWave * double(std::max<int64_t>(0, waves.count - 1)) : 0;
+  const double starts = kSkinnyWave * double(std::max<int64_t>(0, waves.count - 1));
   return waves.us(product, epilogue) + starts + launch_us(kernel, config, p, modes, device) + kSkinnyRows * (rows - 0.5);
 }
 
@@ -377,21 +387,23 @@ double estimate_multicast(const KernelTraits& kernel, const Config& config, Math
   const bool wide = config.tile_n / (config.threads / 128 - 1) > 64;
   const double product = k_tiles * norm4(std::max({products, shared, kLeastKTile}), latency) * (wide ? kWideProduct : 1);
   const double c_and_d = size_of(p.d.dtype) + (has_full_c(p) ? size_of(p.c.dtype) : 0);
-  const double epilogue =
-      large_tiles(config) * (kTransposedEpilogue * (wide ? kWideEpilogue : 1) * c_and_d / 4 + activation_us(p.activation));
+  const double epilogue = large_tiles(config) *
+                          (kTransposedEpilogue * (wide ? kWideEpilogue : 1) * of_bytes(c_and_d) + activation_us(p.activation));
   const Cluster& cluster = modes.cluster;
-  const bool coupled = cluster.blocks() > 1, shares_k = cluster.k > 1;
+  const bool shares_k = cluster.k > 1;
   // A block that shares K reads as many sums as it finishes from each other block, and finishes whole parts.
   const double parts = ceil_div(config.tile_m, 64), finished = std::max(1.0 / cluster.k, 1 / parts);
   const double sums = shares_k ? kSharedSums + tile_m * tile_n * 4 * finished * (cluster.k - 1) / kSumsRate : 0;
   const Waves waves = waves_of(config, p, modes, device);
   return waves.us(product, epilogue * finished + sums + kNextTile) +
          (shares_k ? std::max<int64_t>(0, waves.count - 1) * kClusterWave : 0) + launch_us(kernel, config, p, modes, device) +
-         kMulticastStart + (coupled ? kCluster : 0);
+         kMulticastStart + kCluster * (cluster.blocks() - 1);
 }
 
+// L2 keeps a copy for the product, which then does not wait for DRAM again. Of a larger copy it keeps less, and at last nothing.
 double repack_us(const MatrixKey& x, int64_t batch, int64_t outer, int64_t k, const DeviceSpec& device) {
-  return 2.0 * double(matrices_of(x, batch) * outer) * double(k) * size_of(x.dtype) / bytes_per_us(device) + kLaunch;
+  const double bytes = double(matrices_of(x, batch) * outer) * double(k) * size_of(x.dtype);
+  return (2 * bytes - kKept * std::max(0.0, std::min(bytes, 2 * kKeptBytes - bytes))) / bytes_per_us(device) + kRepack;
 }
 
 double parts_us(const PlanKey& p, const DeviceSpec& device) {
@@ -400,13 +412,12 @@ double parts_us(const PlanKey& p, const DeviceSpec& device) {
   return bytes / bytes_per_us(device) + kPartsStart + kLaunch;
 }
 
-// The reduction reads the partial sums, mostly from L2. With fewer than 2048 elements of D for each SM it leaves SMs idle.
+// The reduction reads the partial sums, from L2 as far as they fit.
 double reduce_us(const PlanKey& p, int layers, const DeviceSpec& device) {
   const double elements = double(p.batch) * double(p.m) * double(p.n);
-  const double bytes = (layers * 4.0 + size_of(p.d.dtype)) * elements + c_bytes(p);
-  const double idle = std::max(0.0, 1 - elements / (2048.0 * device.gpu.num_sms));
-  const double by_element = is_f32(p.d.dtype) && p.n % 4 != 0 ? std::max(0.0, bytes - kInL2) : 0;
-  return (bytes + by_element) / bytes_per_us(device) + kReduce - kIdleReduce * idle;
+  const double bytes = (layers * 4.0 + size_of(p.d.dtype)) * elements + c_bytes(p), beyond_l2 = std::max(0.0, bytes - kInL2);
+  const double by_element = is_f32(p.d.dtype) && p.n % 4 != 0 ? beyond_l2 : 0;
+  return kReduce + kReduceLayer * layers + (kFromL2 * (bytes - beyond_l2) + beyond_l2 + by_element) / bytes_per_us(device);
 }
 
 }  // namespace tc

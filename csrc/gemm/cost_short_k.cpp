@@ -12,24 +12,24 @@ namespace tc {
 namespace {
 
 // mma_guarded. A small K tile takes as long as a large one: the code for every alignment and order is long and scattered.
-constexpr double kGuardedKTile = 1.28;      // the least
-constexpr double kGuardedSlices = -0.244;   // power of the groups of warps that share a K tile
-constexpr double kGuardedTile = 0.63;       // the first K tile and the start
-constexpr double kGuardedEpilogue = 0.469;  // of a tile of 64x64
-constexpr double kGuardedFullC = 0.9;       // of it, 64 rows of a full C, however few of a tile's columns lie in it
-constexpr double kGuardedLaunch = 1.49;
+constexpr double kGuardedKTile = 1.45;     // the least
+constexpr double kGuardedSlices = -0.244;  // power of the groups of warps that share a K tile
+constexpr double kGuardedTile = 0.65;      // the first K tile and the start
+constexpr double kGuardedEpilogue = 0.48;  // of a tile of 64x64
+constexpr double kGuardedFullC = 0.9;      // of it, 64 rows of a full C, however few of a tile's columns lie in it
+constexpr double kGuardedLaunch = 1.6;
 constexpr double kGuardedExposed = 0.066;                // kExposed of this kernel
 constexpr double kOddResult = 2.8;                       // the epilogue of a D whose rows are not aligned to 16 bytes
-constexpr double kBy8 = 1.22, kBy4 = 1.43, kBy2 = 1.98;  // copies of operands whose rows are aligned to 8, 4 and 2 bytes
+constexpr double kBy8 = 1.22, kBy4 = 1.45, kBy2 = 1.98;  // copies of operands whose rows are aligned to 8, 4 and 2 bytes
 
 // mma_short.
 constexpr double kShortTile = 0.264;     // the first K tile's loads and the last stores, for each wave
 constexpr double kShortKTile = 0.786;    // the latency of a K tile's loads
 constexpr double kShortEpilogue = 0.26;  // of a tile of 64x64, while only its instructions run
-constexpr double kShortFullC = 0.5;      // of 64 rows of a full C, as in mma_guarded
+constexpr double kShortFullC = 0.491;    // of 64 rows of a full C, as in mma_guarded
 constexpr double kShortOdd = 1.5;        // of the epilogue, by hand: rows of D that are not aligned to 16 bytes
 constexpr double kShortF32 = 1.5;        // by hand, what a C and a D in fp32 add to it
-constexpr double kShortLaunch = 1.05;    // of one wave
+constexpr double kShortLaunch = 1.03;    // of one wave
 constexpr double kShortAlone = 1.12;     // of one wave that leaves no room for the next kernel's
 constexpr double kShortWaves = 1.4;      // by hand, of all waves if a product has several: A and B come again and again
 

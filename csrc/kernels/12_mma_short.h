@@ -13,9 +13,9 @@ constexpr Config mma_short_config(int tile_m, int tile_n, int tile_k, int blocks
 
 // Eight warps a tile: each runs few instructions, and they hide each other's latency.
 inline constexpr Config kMmaShort[] = {
-    mma_short_config(64, 64, 32, 4, 218.f),
-    mma_short_config(64, 64, 64, 3, 125.f),
-    mma_short_config(64, 32, 64, 4, 74.1f),  // for few tiles
+    mma_short_config(64, 64, 32, 4, 212.f),
+    mma_short_config(64, 64, 64, 3, 128.f),
+    mma_short_config(64, 32, 64, 4, 75.7f),  // for few tiles
 };
 
 }  // namespace tc

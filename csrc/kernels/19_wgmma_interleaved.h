@@ -22,7 +22,7 @@ inline constexpr Config kWgmmaInterleaved[] = {
     wgmma_interleaved_config(128, 64, 8, 1, 700.f, 0.6f),
     wgmma_interleaved_config(128, 128, 6, 2, 790.f, 1.23f),
     wgmma_interleaved_config(128, 256, 4, 2, 765.f, 2.05f),
-    wgmma_interleaved_config(64, 128, 8, 2, 735.f, 0.322f),
+    wgmma_interleaved_config(64, 128, 8, 2, 723.f, 0.322f),
 };
 
 }  // namespace tc
