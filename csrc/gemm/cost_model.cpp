@@ -24,6 +24,7 @@ constexpr double kEpilogue = 10.4;     // of a tile of 128x256, if the configura
 constexpr double kInterleaved = 1.24;  // of wgmma_interleaved's waves over wgmma_tma's
 constexpr double kDViaRegisters = 0.816, kCViaRegisters = 1.16;  // 32 KB of a tile, copied by two warpgroups
 constexpr double kRowEnds = 142;                                 // columns that cost as much as the ends of a row of D
+constexpr double kEmptyTile = 0.6;        // of an epilogue, by hand, what a tile takes that has hardly an element in the matrix
 constexpr double kRowsLeast = 0.2;        // of D's copy, what a tile takes that has hardly a row in the matrix
 constexpr double kF32ViaRegisters = 1.4;  // of both, for fp32
 constexpr double kF32Box = 0.6;           // a box of C and of D in fp32, of cooperative warpgroups
@@ -134,7 +135,9 @@ double of_bytes(double bytes) { return kBytesLeast + (1 - kBytesLeast) * bytes /
 // for boxes that it has filled before. If TMA cannot reach C or D, copies through registers come on top.
 double tma_epilogue_us(const Config& config, const PlanKey& p) {
   const double bytes = size_of(p.d.dtype) + (has_full_c(p) ? size_of(p.c.dtype) : 0);
-  const double inside = kRowsLeast + (1 - kRowsLeast) * std::min(1.0, double(p.m) / config.tile_m);  // rows of a tile
+  const double rows_inside = std::min(1.0, double(p.m) / config.tile_m);
+  const double inside = kRowsLeast + (1 - kRowsLeast) * rows_inside;
+  const double filled = kEmptyTile + (1 - kEmptyTile) * rows_inside * std::min(1.0, double(p.n) / config.tile_n);
   const double via_registers = (d_path_of(p) == DPath::tma ? 0 : kDViaRegisters * (1 + kRowEnds / config.tile_n) * inside) +
                                (c_path_of(p) < CPath::vectors ? 0 : kCViaRegisters);
   const bool f32 = is_f32(p.d.dtype);
@@ -142,7 +145,7 @@ double tma_epilogue_us(const Config& config, const PlanKey& p) {
   const int64_t rows = ceil_div(config.tile_m / 64, config.threads / 128 - 1);  // of boxes, in a consumer warpgroup's tile
   const double boxes = double(rows * ceil_div(config.tile_n * size_of(p.d.dtype), 128));
   const double of_boxes = f32 && !config.pingpong ? kF32Box * boxes * bytes / 8 : 0;
-  return std::max(config.epilogue_us * of_bytes(bytes), of_boxes) +
+  return std::max(config.epilogue_us * of_bytes(bytes) * filled, of_boxes) +
          longer * via_registers * config.tile_m * config.tile_n * size_of(p.d.dtype) / 32768;
 }
 

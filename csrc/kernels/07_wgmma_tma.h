@@ -32,14 +32,14 @@ constexpr Config wgmma_tma_config(int tile_m, int tile_n, int stages, int groups
 inline constexpr Config kWgmmaTma[] = {
     // tile_m, tile_n, stages, groups, boxes, pingpong, TFLOP/s, epilogue us, variants
     wgmma_tma_config(128, 256, 3, 2, 4, false, 778.f, 2.05f, kTf32),
-    wgmma_tma_config(128, 128, 5, 2, 4, true, 776.f, 0.981f, kTf32 | kViaRegisters),
+    wgmma_tma_config(128, 128, 5, 2, 4, true, 784.f, 0.981f, kTf32 | kViaRegisters),
     wgmma_tma_config(64, 256, 4, 2, 4, true, 723.f, 0.997f, kViaRegisters),
     wgmma_tma_config(128, 192, 4, 2, 3, false, 802.f, 1.41f),
     wgmma_tma_config(128, 128, 5, 2, 2, false, 780.f, 1.23f),
     wgmma_tma_config(64, 128, 8, 1, 2, false, 735.f, 0.322f, kTf32),
     wgmma_tma_config(64, 64, 10, 1, 1, false, 520.f, 0.6f, kTf32 | kViaRegisters),
     wgmma_tma_config(128, 112, 6, 2, 2, false, 781.f, 0.81f),
-    wgmma_tma_config(128, 224, 4, 2, 2, false, 792.f, 2.59f, kTf32),
+    wgmma_tma_config(128, 224, 4, 2, 2, false, 786.f, 2.59f, kTf32),
     wgmma_tma_config(192, 128, 4, 3, 2, false, 792.f, 1.29f, kTf32),
     wgmma_tma_config(192, 176, 4, 3, 1, false, 778.f, 3.5f),
     wgmma_tma_config(256, 80, 4, 2, 2, false, 719.f, 2.58f),
