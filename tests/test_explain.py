@@ -148,8 +148,8 @@ def test_waves_match_hand_computed_values():
 
 
 def test_explain_shows_split_k_within_one_wave(command, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # an H200: on an H100 the pick has one slice
-    facts = {line[:12].strip(): line[12:] for line in lines(command("explain", "128", "4096", "14336"))}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # an H200
+    facts = {line[:12].strip(): line[12:] for line in lines(command("explain", "512", "512", "16384"))}
     tiles, splits, blocks = map(
         int, re.match(r"(\d+) of \S+ each in (\d+) K slices, on a grid of (\d+) x", facts["tiles"]).groups()
     )

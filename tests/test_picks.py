@@ -71,7 +71,7 @@ def test_narrow_tiles_fill_waves_evenly():
 
 def test_medium_row_counts_use_clusters_that_share_k():
     """Such clusters were the fastest way on an H200 there, or took at most 3 % more time."""
-    few = ((64, 4096, 4096), (128, 4096, 14336), (32, 768, 3072), (192, 1024, 4096), (224, 1008, 2152))
+    few = ((128, 4096, 14336), (32, 768, 3072), (192, 1024, 4096), (224, 1008, 2152))
     for m, n, k in (*few, (32, 896, 5120), (48, 768, 6144), (48, 2304, 4608), (128, 1536, 3072)):
         assert plan(Case(m, n, k, b="col", broadcast="(N)")).pick.cluster[2] > 1
 

@@ -21,7 +21,7 @@ constexpr double kInL2 = 50e6;         // bytes that a reduction finds in L2; by
 constexpr double kFromL2 = 0.9;        // of their time from DRAM
 constexpr double kBytesLeast = 0.1;    // of an epilogue, by hand, what does not depend on the bytes of C and D
 constexpr double kEpilogue = 10.4;     // of a tile of 128x256, if the configuration gives no time
-constexpr double kInterleaved = 1.24;  // of wgmma_interleaved's waves over wgmma_tma's
+constexpr double kInterleaved = 1.12;  // of wgmma_interleaved's waves over wgmma_tma's
 constexpr double kDViaRegisters = 0.816, kCViaRegisters = 1.16;  // 32 KB of a tile, copied by two warpgroups
 constexpr double kRowEnds = 142;                                 // columns that cost as much as the ends of a row of D
 constexpr double kEmptyTile = 0.6;        // of an epilogue, by hand, what a tile takes that has hardly an element in the matrix
@@ -76,13 +76,13 @@ constexpr double kClusterStart = 0.63;       // kTmaStart of wgmma_cluster
 constexpr double kEmptyRows = 0.532;         // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
 constexpr double kClusterWave = 2.14;        // of a further wave of blocks that share K: 0.4 at few rows, and tens at many
 
-// wgmma_multicast, from its tile's size alone. Most tiles wait for shared memory, which TMA writes and wgmma reads through the same
-// port: every wgmma reads both operands anew.
-constexpr double kWgmmaOfPeak = 0.802;  // share of the data sheet's peak that wgmma reaches
-constexpr double kShared = 260e3;  // bytes per microsecond through an SM's shared memory, as fitted: it has 128 a cycle, 253e3
-constexpr double kRing = 0.869;    // the latency of a K tile's loads under load
+// wgmma_multicast, from its tile's size alone, as if most tiles waited for shared memory, which TMA writes and wgmma reads. That
+// describes their times best, although shared memory can do more (h200-tried.md, "A main loop without branches").
+constexpr double kWgmmaOfPeak = 0.802;        // share of the data sheet's peak that wgmma reaches
+constexpr double kShared = 260e3;             // bytes per microsecond through an SM's shared memory, as fitted
+constexpr double kRing = 0.869;               // the latency of a K tile's loads under load
 constexpr double kTransposedReads = 1.28;     // of wgmma's M operand, if it is not contiguous along K
-constexpr double kLeastKTile = 0.124;         // of one block, however many stages it has
+constexpr double kLeastKTile = 0.108;         // of one block, however many stages it has
 constexpr double kTransposedEpilogue = 4.58;  // of a tile of 128x256, 16-bit with a full C
 constexpr double kWideProduct = 1.1;          // of warpgroups with 128 columns, over those with 64
 constexpr double kWideEpilogue = 1.21;        // the same of the epilogue

@@ -57,14 +57,15 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
 
   // ---- prologue ----
   extern __shared__ __align__(1024) char smem[];
-  const uint32_t stages = smem_address(smem);                     // (STAGES, A tile then B tile)
-  char* const boxes = smem + STAGES * STAGE_BYTES;                // (GROUPS, BOXES, 64, 128 bytes) of C and D
-  char* const rows = boxes + GROUPS * BOXES * BLOCK;              // (GROUPS, BLK_N) of a C that is one row, up to 4 bytes each
-  const uint32_t full = smem_address(rows + GROUPS * BLK_N * 4);  // (STAGES) barriers: the stage holds a K tile
-  const uint32_t empty = full + STAGES * 8;                       // (STAGES) barriers: the stage has been multiplied
-  const uint32_t c_full = empty + STAGES * 8;                     // (GROUPS, BOXES) barriers: the box holds C
-  const uint32_t order = c_full + GROUPS * BOXES * 8;             // (GROUPS) barriers: the warpgroup may multiply (pingpong)
-  const int group = warp_uniform(int(threadIdx.x) / 128) - 1;     // consumer warpgroup; -1 is the producer
+  // (STAGES, A tile then B tile). The compiler would read the address anew for each K tile if it knew where it comes from.
+  const uint32_t stages = warp_uniform(smem_address(smem));
+  char* const boxes = smem + STAGES * STAGE_BYTES;    // (GROUPS, BOXES, 64, 128 bytes) of C and D
+  char* const rows = boxes + GROUPS * BOXES * BLOCK;  // (GROUPS, BLK_N) of a C that is one row, up to 4 bytes each
+  const uint32_t full = stages + uint32_t(rows + GROUPS * BLK_N * 4 - smem);  // (STAGES) barriers: the stage holds a K tile
+  const uint32_t empty = full + STAGES * 8;                    // (STAGES) barriers: the stage has been multiplied
+  const uint32_t c_full = empty + STAGES * 8;                  // (GROUPS, BOXES) barriers: the box holds C
+  const uint32_t order = c_full + GROUPS * BOXES * 8;          // (GROUPS) barriers: the warpgroup may multiply (pingpong)
+  const int group = warp_uniform(int(threadIdx.x) / 128) - 1;  // consumer warpgroup; -1 is the producer
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {
       mbarrier_init(full + s * 8, 1);
@@ -143,9 +144,8 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     // Pingpong warpgroups multiply in turns. A warpgroup that ran ahead could mistake the phase of a full barrier for that of a
     // later lap of the ring.
     if (PINGPONG) mbarrier_wait(order + group * 8, (use & 1) ^ (group == 0));
-    float acc[BLOCKS_M][BLK_N / 2];  // (ROWS, BLK_N) over the warpgroup
-    int last = 0;                    // the stage of the previous wgmma group
-    for (int t = 0; t < work_tile.count; ++t) {
+    float acc[BLOCKS_M][BLK_N / 2];               // (ROWS, BLK_N) over the warpgroup
+    const auto multiply = [&](bool accumulate) {  // the K tile in stage `at`
       const uint32_t stage = warp_uniform(stages + at.stage * STAGE_BYTES);
       const uint64_t a = tile_descriptor<A_K_CONTIGUOUS>(stage + (PINGPONG ? 0 : group * ROWS * 128), BLOCK);
       const uint64_t b = tile_descriptor<B_K_CONTIGUOUS>(stage + A_BYTES, BLOCK);
@@ -156,21 +156,27 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
 #pragma unroll
         for (int m = 0; m < BLOCKS_M; ++m)
           wgmma<MmaType<MATH>, BLK_N, A_K_CONTIGUOUS, B_K_CONTIGUOUS>(
-              acc[m], a + k * kNextK<A_K_CONTIGUOUS> + m * (BLOCK >> 4), b + k * kNextK<B_K_CONTIGUOUS>, t > 0 || k > 0);
+              acc[m], a + k * kNextK<A_K_CONTIGUOUS> + m * (BLOCK >> 4), b + k * kNextK<B_K_CONTIGUOUS>, accumulate || k > 0);
       wgmma_commit();
-      if (t == 0) {
-        with_epilogue([&](const auto& e) { e.prefetch(place); });
-      } else {
+    };
+    // The first K tile stands before the loop, which then has no branch. With one, warps diverged where a thread leaves a stage, and
+    // 512x1024x8192 in tiles of 64x64 took 24.7 us for 19.3 (h200-tried.md, "A main loop without branches").
+    if (work_tile.count > 0) {
+      multiply(false);
+      with_epilogue([&](const auto& e) { e.prefetch(place); });
+      for (int t = 1; t < work_tile.count; ++t) {
+        const int last = at.stage;
+        at.advance();
+        multiply(true);
         wgmma_wait<1>();
         mbarrier_arrive_if(thread == 0, empty + last * 8);
       }
-      last = at.stage;
-      at.advance();
     }
     if (PINGPONG && thread == 0) mbarrier_arrive(order + (1 - group) * 8);
     wgmma_wait<0>();
     if (work_tile.count > 0) {
-      if (thread == 0) mbarrier_arrive(empty + last * 8);
+      mbarrier_arrive_if(thread == 0, empty + at.stage * 8);
+      at.advance();
     } else {
 #pragma unroll
       for (int m = 0; m < BLOCKS_M; ++m)

@@ -37,7 +37,7 @@ inline constexpr Config kWgmmaTma[] = {
     wgmma_tma_config(128, 192, 4, 2, 3, false, 802.f, 1.41f),
     wgmma_tma_config(128, 128, 5, 2, 2, false, 780.f, 1.23f),
     wgmma_tma_config(64, 128, 8, 1, 2, false, 735.f, 0.322f, kTf32),
-    wgmma_tma_config(64, 64, 10, 1, 1, false, 520.f, 0.6f, kTf32 | kViaRegisters),
+    wgmma_tma_config(64, 64, 10, 1, 1, false, 546.f, 0.6f, kTf32 | kViaRegisters),
     wgmma_tma_config(128, 112, 6, 2, 2, false, 781.f, 0.81f),
     wgmma_tma_config(128, 224, 4, 2, 2, false, 786.f, 2.59f, kTf32),
     wgmma_tma_config(192, 128, 4, 3, 2, false, 792.f, 1.29f, kTf32),

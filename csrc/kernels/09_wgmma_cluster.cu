@@ -45,10 +45,10 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
   // ---- prologue ----
   const GemmDesc p = product_of(batch, blockIdx.y);
   extern __shared__ __align__(1024) char smem[];
-  const uint32_t stages = smem_address(smem);           // (STAGES, A tile then B tile)
-  const uint32_t full = stages + STAGES * STAGE_BYTES;  // (STAGES) barriers: the stage holds a K tile
-  const uint32_t empty = full + STAGES * 8;             // (STAGES) barriers: the stage has been multiplied
-  float* const sums = reinterpret_cast<float*>(smem);   // (BLK_M, PITCH), in the memory of the stages
+  const uint32_t stages = warp_uniform(smem_address(smem));  // (STAGES, A tile then B tile), see wgmma_tma
+  const uint32_t full = stages + STAGES * STAGE_BYTES;       // (STAGES) barriers: the stage holds a K tile
+  const uint32_t empty = full + STAGES * 8;                  // (STAGES) barriers: the stage has been multiplied
+  float* const sums = reinterpret_cast<float*>(smem);        // (BLK_M, PITCH), in the memory of the stages
   const int warp = warp_uniform(int(threadIdx.x) / 32), lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {
@@ -84,8 +84,7 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
     }
   } else {  // consumer warpgroups
     const int group = warp / 4, thread = threadIdx.x % 128;
-    int last = 0;  // the stage of the previous wgmma group
-    for (int t = 0; t < count; ++t) {
+    const auto multiply = [&](bool accumulate) {  // the K tile in stage `at`
       const uint32_t stage = warp_uniform(stages + at.stage * STAGE_BYTES);
       const uint64_t a_stage = tile_descriptor<A_K_CONTIGUOUS>(stage + group * BLOCK, BLOCK);
       const uint64_t b_stage = tile_descriptor<B_K_CONTIGUOUS>(stage + A_BYTES, BLOCK);
@@ -94,14 +93,16 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
 #pragma unroll
       for (int k = 0; k < STEPS; ++k)
         wgmma<MmaType<MATH>, BLK_N, A_K_CONTIGUOUS, B_K_CONTIGUOUS>(
-            acc, a_stage + k * kNextK<A_K_CONTIGUOUS>, b_stage + k * kNextK<B_K_CONTIGUOUS>, t > 0 || k > 0);
+            acc, a_stage + k * kNextK<A_K_CONTIGUOUS>, b_stage + k * kNextK<B_K_CONTIGUOUS>, accumulate || k > 0);
       wgmma_commit();
-      if (t > 0) {
-        wgmma_wait<1>();
-        mbarrier_arrive_if(thread == 0, empty + last * 8);
-      }
-      last = at.stage;
+    };
+    if (count > 0) multiply(false);  // see wgmma_tma
+    for (int t = 1; t < count; ++t) {
+      const int last = at.stage;
       at.advance();
+      multiply(true);
+      wgmma_wait<1>();
+      mbarrier_arrive_if(thread == 0, empty + last * 8);
     }
     wgmma_wait<0>();
     if (count == 0)

@@ -181,6 +181,9 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
       mbarrier_arrive_in_block_if(tells && sharers > 1, its_empty + stage * 8);
       mbarrier_arrive_if(tells && sharers == 1, empty + stage * 8);
     };
+    // Descriptors of the first stage. The compiler would compute them anew for each K tile if it knew them.
+    const uint64_t first_a = warp_uniform(tile_descriptor<true>(stages + B_BYTES, BLOCK));
+    const uint64_t first_b = warp_uniform(tile_descriptor<B_K_CONTIGUOUS>(stages + group * COLS * 128, BLOCK));
     RingPosition<STAGES> at;
     uint32_t use = 0;  // tiles that this warpgroup has finished
     for (int work = first_work(); work < schedule.size; work += clusters) {
@@ -188,18 +191,15 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
       const TransposedPlace place{work_tile.tile.m * BLK_M, work_tile.tile.n, work_tile.layer};
       const auto inside = [&] { return place.m0 < p.m && epilogue.first_col_of(place.tile) < p.n; };
       float acc[BLOCKS_N][BLK_M / 2];  // (COLS, BLK_M) over the warpgroup: D^T
-      int last = 0;                    // the stage of the previous wgmma group
       const auto clear = [&] {
 #pragma unroll
         for (int n = 0; n < BLOCKS_N; ++n)
 #pragma unroll
           for (float& x : acc[n]) x = 0.f;
       };
-      if (B_VIA_REGISTERS) clear();
-      for (int t = 0; t < work_tile.count; ++t) {
-        const uint32_t stage = warp_uniform(stages + at.stage * STAGE_BYTES);
-        const uint64_t b = tile_descriptor<B_K_CONTIGUOUS>(stage + group * COLS * 128, BLOCK);
-        const uint64_t a = tile_descriptor<true>(stage + B_BYTES, BLOCK);
+      const auto multiply = [&](bool accumulate) {  // the K tile in stage `at`
+        const uint32_t offset = warp_uniform(at.stage * STAGE_BYTES);
+        const uint64_t a = first_a + (offset >> 4), b = first_b + (offset >> 4);
         mbarrier_wait(full + at.stage * 8, at.parity);
         if constexpr (B_VIA_REGISTERS) {
           wgmma_wait<0>();  // the last K tile's fragments
@@ -207,7 +207,7 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
           const auto load = [&](int k) {
 #pragma unroll
             for (int n = 0; n < BLOCKS_N; ++n)
-              fragments[k][n] = transposed_fragment(stage + (group * COLS + n * 64) * 128 + k * 8 * 128, thread);
+              fragments[k][n] = transposed_fragment(stages + offset + (group * COLS + n * 64) * 128 + k * 8 * 128, thread);
           };
           load(0);
 #pragma unroll
@@ -215,7 +215,7 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
             wgmma_fence();
 #pragma unroll
             for (int n = 0; n < BLOCKS_N; ++n)
-              wgmma<MmaType<MATH>, BLK_M, true, true>(acc[n], fragments[k][n], a + k * kNextK<true>, true);
+              wgmma<MmaType<MATH>, BLK_M, true, true>(acc[n], fragments[k][n], a + k * kNextK<true>, accumulate || k > 0);
             if (k + 1 < STEPS) load(k + 1);
           }
         } else {
@@ -225,21 +225,23 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
 #pragma unroll
             for (int n = 0; n < BLOCKS_N; ++n)
               wgmma<MmaType<MATH>, BLK_M, B_K_CONTIGUOUS, true>(
-                  acc[n], b + k * kNextK<B_K_CONTIGUOUS> + n * (BLOCK >> 4), a + k * kNextK<true>, t > 0 || k > 0);
+                  acc[n], b + k * kNextK<B_K_CONTIGUOUS> + n * (BLOCK >> 4), a + k * kNextK<true>, accumulate || k > 0);
         }
         wgmma_commit();
-        if (t == 0) {
-          if (inside()) epilogue.prefetch(place);
-        } else {
+      };
+      if (work_tile.count > 0) {  // see wgmma_tma
+        multiply(false);
+        if (inside()) epilogue.prefetch(place);
+        for (int t = 1; t < work_tile.count; ++t) {
+          const int last = at.stage;
+          at.advance();
+          multiply(true);
           wgmma_wait<1>();
           leave(last);
         }
-        last = at.stage;
+        wgmma_wait<0>();
+        leave(at.stage);
         at.advance();
-      }
-      wgmma_wait<0>();
-      if (work_tile.count > 0) {
-        leave(last);
       } else {
         clear();
         if (inside()) epilogue.prefetch(place);

@@ -168,9 +168,8 @@ __global__ __launch_bounds__(kWgmmaShifted[I].threads, 1) void wgmma_shifted(
       if (is_f32(p.d.dtype)) epilogue(float());
       else epilogue(T());
     };
-    float acc[BLOCKS_M][BLK_N / 2];  // (BLK_M, BLK_N) over the warpgroup
-    int last = 0;                    // the stage of the previous wgmma group
-    for (int t = 0; t < work_tile.count; ++t) {
+    float acc[BLOCKS_M][BLK_N / 2];               // (BLK_M, BLK_N) over the warpgroup
+    const auto multiply = [&](bool accumulate) {  // the K tile in stage `at`
       const uint32_t stage = warp_uniform(stages + at.stage * STAGE_BYTES);
       const uint64_t a = tile_descriptor<true>(stage, BLOCK);
       const uint64_t b = tile_descriptor<B_K_CONTIGUOUS>(stage + A_BYTES, BLOCK);
@@ -181,20 +180,24 @@ __global__ __launch_bounds__(kWgmmaShifted[I].threads, 1) void wgmma_shifted(
 #pragma unroll
         for (int m = 0; m < BLOCKS_M; ++m)
           wgmma<MmaType<MATH>, BLK_N, true, B_K_CONTIGUOUS>(
-              acc[m], a + k * kNextK<true> + m * (BLOCK >> 4), b + k * kNextK<B_K_CONTIGUOUS>, t > 0 || k > 0);
+              acc[m], a + k * kNextK<true> + m * (BLOCK >> 4), b + k * kNextK<B_K_CONTIGUOUS>, accumulate || k > 0);
       wgmma_commit();
-      if (t == 0) {
-        with_epilogue([&](const auto& e) { e.prefetch(place); });
-      } else {
+    };
+    if (work_tile.count > 0) {  // see wgmma_tma
+      multiply(false);
+      with_epilogue([&](const auto& e) { e.prefetch(place); });
+      for (int t = 1; t < work_tile.count; ++t) {
+        const int last = at.stage;
+        at.advance();
+        multiply(true);
         wgmma_wait<1>();
         mbarrier_arrive_if(thread == 0, empty + last * 8);
       }
-      last = at.stage;
-      at.advance();
     }
     wgmma_wait<0>();
     if (work_tile.count > 0) {
-      if (thread == 0) mbarrier_arrive(empty + last * 8);
+      mbarrier_arrive_if(thread == 0, empty + at.stage * 8);
+      at.advance();
     } else {
 #pragma unroll
       for (int m = 0; m < BLOCKS_M; ++m)

@@ -62,12 +62,12 @@ __global__ __launch_bounds__(kWgmmaInterleaved[I].threads, 1) void wgmma_interle
 
   // ---- prologue ----
   extern __shared__ __align__(1024) char smem[];
-  const uint32_t stages = smem_address(smem);                     // (STAGES, A tile then B tile)
-  char* const boxes = smem + STAGES * STAGE_BYTES;                // (GROUPS, BOXES, 64, 128 bytes) of C and D
-  char* const rows = boxes + GROUPS * BOXES * BLOCK;              // (GROUPS, BLK_N) of a C that is one row, up to 4 bytes each
-  const uint32_t full = smem_address(rows + GROUPS * BLK_N * 4);  // (STAGES) barriers: the stage holds a K tile
-  const uint32_t empty = full + STAGES * 8;                       // (STAGES) barriers: the stage has been multiplied
-  const int group = warp_uniform(int(threadIdx.x) / 128) - 1;     // consumer warpgroup; -1 is the producer
+  const uint32_t stages = warp_uniform(smem_address(smem));  // (STAGES, A tile then B tile), see wgmma_tma
+  char* const boxes = smem + STAGES * STAGE_BYTES;           // (GROUPS, BOXES, 64, 128 bytes) of C and D
+  char* const rows = boxes + GROUPS * BOXES * BLOCK;         // (GROUPS, BLK_N) of a C that is one row, up to 4 bytes each
+  const uint32_t full = stages + uint32_t(rows + GROUPS * BLK_N * 4 - smem);  // (STAGES) barriers: the stage holds a K tile
+  const uint32_t empty = full + STAGES * 8;                    // (STAGES) barriers: the stage has been multiplied
+  const int group = warp_uniform(int(threadIdx.x) / 128) - 1;  // consumer warpgroup; -1 is the producer
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {
       mbarrier_init(full + s * 8, 1);
@@ -124,32 +124,36 @@ __global__ __launch_bounds__(kWgmmaInterleaved[I].threads, 1) void wgmma_interle
       if (is_f32(p.d.dtype)) epilogue(float());
       else epilogue(T());
     };
-    float acc[1][BLK_N / 2];  // (64, BLK_N) over the warpgroup
-    int last = 0;             // the stage of the previous wgmma group
-    for (int t = 0; t < work_tile.count; ++t) {
+    float acc[1][BLK_N / 2];                      // (64, BLK_N) over the warpgroup
+    const auto multiply = [&](bool accumulate) {  // the K tile in stage `at`
       const uint32_t stage = warp_uniform(stages + at.stage * STAGE_BYTES);
       const uint64_t a = tile_descriptor<true>(stage + group * BLOCK, BLOCK);
       const uint64_t b = tile_descriptor<B_K_CONTIGUOUS>(stage + A_BYTES, BLOCK);
       mbarrier_wait(full + at.stage * 8, at.parity);
-      if (work_tile.first + t == 0 && tile.skipped() > 0) clear_first(stage + group * BLOCK, tile.skipped(), thread, 1 + group);
+      if (!accumulate && work_tile.first == 0 && tile.skipped() > 0)
+        clear_first(stage + group * BLOCK, tile.skipped(), thread, 1 + group);
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < STEPS; ++k)
         wgmma<MmaType<MATH>, BLK_N, true, B_K_CONTIGUOUS>(
-            acc[0], a + k * kNextK<true>, b + k * kNextK<B_K_CONTIGUOUS>, t > 0 || k > 0);
+            acc[0], a + k * kNextK<true>, b + k * kNextK<B_K_CONTIGUOUS>, accumulate || k > 0);
       wgmma_commit();
-      if (t == 0) {
-        with_epilogue([&](const auto& e) { e.prefetch(place); });
-      } else {
+    };
+    if (work_tile.count > 0) {  // see wgmma_tma
+      multiply(false);
+      with_epilogue([&](const auto& e) { e.prefetch(place); });
+      for (int t = 1; t < work_tile.count; ++t) {
+        const int last = at.stage;
+        at.advance();
+        multiply(true);
         wgmma_wait<1>();
         mbarrier_arrive_if(thread == 0, empty + last * 8);
       }
-      last = at.stage;
-      at.advance();
     }
     wgmma_wait<0>();
     if (work_tile.count > 0) {
-      if (thread == 0) mbarrier_arrive(empty + last * 8);
+      mbarrier_arrive_if(thread == 0, empty + at.stage * 8);
+      at.advance();
     } else {
 #pragma unroll
       for (float& x : acc[0]) x = 0.f;
