@@ -13,7 +13,7 @@ namespace {
 constexpr double kRepack = 2.8;      // start a copy, and the product after it
 constexpr double kKeptBytes = 30e6;  // by hand, a copy that L2 keeps until the product reads it
 constexpr double kKept = 0.8;        // of a pass over it, what that saves
-// A reduction, fitted to 2815 times and then raised by hand. The times alone give 2.4 us and 0.6, with which picks lose more:
+// A reduction, fitted to 2815 times and then raised by hand. The times alone give 2.4 us and 0.6 for kFromL2, with which picks lose more:
 // predictions of split-K spread more than others, and of many that look equal the pick is one that is predicted too short.
 constexpr double kReduce = 3.3;         // finish one kernel, start the reduction and read the first kernel's results
 constexpr double kReduceLayer = 0.035;  // of each layer, whose loads follow the last one's addition
@@ -47,7 +47,8 @@ constexpr double kSimtStart = 1;             // by hand, for simt
 // problems on an H200 and an H100; h200-tried.md says to which ("The cost model by its residuals", "What split-K and copies take").
 // The fit minimises what picks lose over the fastest candidate and how many are slower than 0.97x of torch.addmm, and a little the
 // differences of all times.
-// A constant's value alone therefore says little about the hardware. kStreaming, kSlices, kInThrees and kInFours were not fitted.
+// A constant's value alone therefore says little about the hardware. kStreaming ended at its bound, the data sheet's
+// bandwidth. kSlices, kInThrees and kInFours were not fitted.
 // The constants of straddling rows were set by hand to the same times, and those of fp32 in epilogues to 86 problems on an H100.
 constexpr double kStreaming = 4.8e6;        // bytes per microsecond from DRAM, in a wave that waits for nothing else
 constexpr double kOwnPort = 53.2e3;         // the same for an SM that has its port for itself

@@ -57,10 +57,9 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
 
   // ---- prologue ----
   extern __shared__ __align__(1024) char smem[];
-  // (STAGES, A tile then B tile). The compiler would read the address anew for each K tile if it knew where it comes from.
-  const uint32_t stages = warp_uniform(smem_address(smem));
-  char* const boxes = smem + STAGES * STAGE_BYTES;    // (GROUPS, BOXES, 64, 128 bytes) of C and D
-  char* const rows = boxes + GROUPS * BOXES * BLOCK;  // (GROUPS, BLK_N) of a C that is one row, up to 4 bytes each
+  const uint32_t stages = warp_uniform(smem_address(smem));  // (STAGES, A tile then B tile)
+  char* const boxes = smem + STAGES * STAGE_BYTES;           // (GROUPS, BOXES, 64, 128 bytes) of C and D
+  char* const rows = boxes + GROUPS * BOXES * BLOCK;         // (GROUPS, BLK_N) of a C that is one row, up to 4 bytes each
   const uint32_t full = stages + uint32_t(rows + GROUPS * BLK_N * 4 - smem);  // (STAGES) barriers: the stage holds a K tile
   const uint32_t empty = full + STAGES * 8;                    // (STAGES) barriers: the stage has been multiplied
   const uint32_t c_full = empty + STAGES * 8;                  // (GROUPS, BOXES) barriers: the box holds C
@@ -159,8 +158,9 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
               acc[m], a + k * kNextK<A_K_CONTIGUOUS> + m * (BLOCK >> 4), b + k * kNextK<B_K_CONTIGUOUS>, accumulate || k > 0);
       wgmma_commit();
     };
-    // The first K tile stands before the loop, which then has no branch. With one, warps diverged where a thread leaves a stage, and
-    // 512x1024x8192 in tiles of 64x64 took 24.7 us for 19.3 (h200-tried.md, "A main loop without branches").
+    // The first K tile stands before the loop, which then branches at its barrier and its end only. A further branch made warps
+    // diverge where a thread leaves a stage: 512x1024x3584 in tiles of 64x64 took 12.0 us and takes 10.4 (h200-tried.md, "A main loop
+    // without branches").
     if (work_tile.count > 0) {
       multiply(false);
       with_epilogue([&](const auto& e) { e.prefetch(place); });

@@ -45,7 +45,7 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
   // ---- prologue ----
   const GemmDesc p = product_of(batch, blockIdx.y);
   extern __shared__ __align__(1024) char smem[];
-  const uint32_t stages = warp_uniform(smem_address(smem));  // (STAGES, A tile then B tile), see wgmma_tma
+  const uint32_t stages = warp_uniform(smem_address(smem));  // (STAGES, A tile then B tile)
   const uint32_t full = stages + STAGES * STAGE_BYTES;       // (STAGES) barriers: the stage holds a K tile
   const uint32_t empty = full + STAGES * 8;                  // (STAGES) barriers: the stage has been multiplied
   float* const sums = reinterpret_cast<float*>(smem);        // (BLK_M, PITCH), in the memory of the stages

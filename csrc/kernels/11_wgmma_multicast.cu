@@ -181,7 +181,7 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
       mbarrier_arrive_in_block_if(tells && sharers > 1, its_empty + stage * 8);
       mbarrier_arrive_if(tells && sharers == 1, empty + stage * 8);
     };
-    // Descriptors of the first stage. The compiler would compute them anew for each K tile if it knew them.
+    // Descriptors of the first stage, which the compiler thus does not compute again for each K tile.
     const uint64_t first_a = warp_uniform(tile_descriptor<true>(stages + B_BYTES, BLOCK));
     const uint64_t first_b = warp_uniform(tile_descriptor<B_K_CONTIGUOUS>(stages + group * COLS * 128, BLOCK));
     RingPosition<STAGES> at;

@@ -62,7 +62,7 @@ __global__ __launch_bounds__(kWgmmaInterleaved[I].threads, 1) void wgmma_interle
 
   // ---- prologue ----
   extern __shared__ __align__(1024) char smem[];
-  const uint32_t stages = warp_uniform(smem_address(smem));  // (STAGES, A tile then B tile), see wgmma_tma
+  const uint32_t stages = warp_uniform(smem_address(smem));  // (STAGES, A tile then B tile)
   char* const boxes = smem + STAGES * STAGE_BYTES;           // (GROUPS, BOXES, 64, 128 bytes) of C and D
   char* const rows = boxes + GROUPS * BOXES * BLOCK;         // (GROUPS, BLK_N) of a C that is one row, up to 4 bytes each
   const uint32_t full = stages + uint32_t(rows + GROUPS * BLK_N * 4 - smem);  // (STAGES) barriers: the stage holds a K tile
