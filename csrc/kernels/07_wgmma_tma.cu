@@ -30,6 +30,7 @@
 #include "../ptx/pdl.cuh"
 #include "../ptx/warp.cuh"
 #include "../ptx/wgmma.cuh"
+#include "../tile/main_loop.cuh"
 #include "../tile/scheduler.cuh"
 
 namespace tc {
@@ -158,31 +159,20 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
               acc[m], a + k * kNextK<A_K_CONTIGUOUS> + m * (BLOCK >> 4), b + k * kNextK<B_K_CONTIGUOUS>, accumulate || k > 0);
       wgmma_commit();
     };
-    // The first K tile stands before the loop, which then branches at its barrier and its end only. A further branch made warps
-    // diverge where a thread leaves a stage: 512x1024x3584 in tiles of 64x64 took 12.0 us and takes 10.4 (h200-tried.md, "A main loop
-    // without branches").
-    if (work_tile.count > 0) {
-      multiply(false);
-      with_epilogue([&](const auto& e) { e.prefetch(place); });
-      for (int t = 1; t < work_tile.count; ++t) {
-        const int last = at.stage;
-        at.advance();
-        multiply(true);
-        wgmma_wait<1>();
-        mbarrier_arrive_if(thread == 0, empty + last * 8);
-      }
-    }
+    const auto prefetch = [&] { with_epilogue([&](const auto& e) { e.prefetch(place); }); };
+    const auto leave = [&](int stage) { mbarrier_arrive_if(thread == 0, empty + stage * 8); };
+    if (work_tile.count > 0) multiply_k_tiles(at, work_tile.count, multiply, prefetch, leave);
     if (PINGPONG && thread == 0) mbarrier_arrive(order + (1 - group) * 8);
     wgmma_wait<0>();
     if (work_tile.count > 0) {
-      mbarrier_arrive_if(thread == 0, empty + at.stage * 8);
+      leave(at.stage);
       at.advance();
     } else {
 #pragma unroll
       for (int m = 0; m < BLOCKS_M; ++m)
 #pragma unroll
         for (float& x : acc[m]) x = 0.f;
-      with_epilogue([&](const auto& e) { e.prefetch(place); });
+      prefetch();
     }
 
     // ---- epilogue ----

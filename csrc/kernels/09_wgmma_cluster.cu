@@ -20,6 +20,7 @@
 #include "../ptx/pdl.cuh"
 #include "../ptx/warp.cuh"
 #include "../ptx/wgmma.cuh"
+#include "../tile/main_loop.cuh"
 #include "../tile/scheduler.cuh"
 #include "../tile/tma_operand.cuh"
 
@@ -96,14 +97,8 @@ __global__ __launch_bounds__(kWgmmaCluster[I].threads, kWgmmaCluster[I].blocks_p
             acc, a_stage + k * kNextK<A_K_CONTIGUOUS>, b_stage + k * kNextK<B_K_CONTIGUOUS>, accumulate || k > 0);
       wgmma_commit();
     };
-    if (count > 0) multiply(false);  // see wgmma_tma
-    for (int t = 1; t < count; ++t) {
-      const int last = at.stage;
-      at.advance();
-      multiply(true);
-      wgmma_wait<1>();
-      mbarrier_arrive_if(thread == 0, empty + last * 8);
-    }
+    const auto leave = [&](int stage) { mbarrier_arrive_if(thread == 0, empty + stage * 8); };
+    multiply_k_tiles(at, count, multiply, [] {}, leave);
     wgmma_wait<0>();
     if (count == 0)
 #pragma unroll

@@ -35,6 +35,7 @@
 #include "../ptx/pdl.cuh"
 #include "../ptx/warp.cuh"
 #include "../ptx/wgmma.cuh"
+#include "../tile/main_loop.cuh"
 #include "../tile/scheduler.cuh"
 
 namespace tc {
@@ -229,22 +230,17 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
         }
         wgmma_commit();
       };
-      if (work_tile.count > 0) {  // see wgmma_tma
-        multiply(false);
+      const auto prefetch = [&] {
         if (inside()) epilogue.prefetch(place);
-        for (int t = 1; t < work_tile.count; ++t) {
-          const int last = at.stage;
-          at.advance();
-          multiply(true);
-          wgmma_wait<1>();
-          leave(last);
-        }
+      };
+      if (work_tile.count > 0) {
+        multiply_k_tiles(at, work_tile.count, multiply, prefetch, leave);
         wgmma_wait<0>();
         leave(at.stage);
         at.advance();
       } else {
         clear();
-        if (inside()) epilogue.prefetch(place);
+        prefetch();
       }
 
       // ---- epilogue ----

@@ -18,6 +18,7 @@
 #include "../ptx/pdl.cuh"
 #include "../ptx/warp.cuh"
 #include "../ptx/wgmma.cuh"
+#include "../tile/main_loop.cuh"
 #include "../tile/scheduler.cuh"
 #include "../tile/shifted_tile.cuh"
 
@@ -183,27 +184,19 @@ __global__ __launch_bounds__(kWgmmaShifted[I].threads, 1) void wgmma_shifted(
               acc[m], a + k * kNextK<true> + m * (BLOCK >> 4), b + k * kNextK<B_K_CONTIGUOUS>, accumulate || k > 0);
       wgmma_commit();
     };
-    if (work_tile.count > 0) {  // see wgmma_tma
-      multiply(false);
-      with_epilogue([&](const auto& e) { e.prefetch(place); });
-      for (int t = 1; t < work_tile.count; ++t) {
-        const int last = at.stage;
-        at.advance();
-        multiply(true);
-        wgmma_wait<1>();
-        mbarrier_arrive_if(thread == 0, empty + last * 8);
-      }
-    }
+    const auto prefetch = [&] { with_epilogue([&](const auto& e) { e.prefetch(place); }); };
+    const auto leave = [&](int stage) { mbarrier_arrive_if(thread == 0, empty + stage * 8); };
+    if (work_tile.count > 0) multiply_k_tiles(at, work_tile.count, multiply, prefetch, leave);
     wgmma_wait<0>();
     if (work_tile.count > 0) {
-      mbarrier_arrive_if(thread == 0, empty + at.stage * 8);
+      leave(at.stage);
       at.advance();
     } else {
 #pragma unroll
       for (int m = 0; m < BLOCKS_M; ++m)
 #pragma unroll
         for (float& x : acc[m]) x = 0.f;
-      with_epilogue([&](const auto& e) { e.prefetch(place); });
+      prefetch();
     }
 
     // ---- epilogue ----
