@@ -13,8 +13,8 @@ namespace {
 constexpr double kRepack = 2.8;      // start a copy, and the product after it
 constexpr double kKeptBytes = 30e6;  // by hand, a copy that L2 keeps until the product reads it
 constexpr double kKept = 0.8;        // of a pass over it, what that saves
-// A reduction, fitted to 2815 times and then raised by hand. The times alone give 2.4 us and 0.6 for kFromL2, with which picks lose more:
-// predictions of split-K spread more than others, and of many that look equal the pick is one that is predicted too short.
+// A reduction, fitted to 2815 times and then raised by hand. The times alone give 2.4 us and 0.6 for kFromL2, with which picks lose
+// more: predictions of split-K spread more than others, and of many that look equal the pick is one that is predicted too short.
 constexpr double kReduce = 3.3;         // finish one kernel, start the reduction and read the first kernel's results
 constexpr double kReduceLayer = 0.035;  // of each layer, whose loads follow the last one's addition
 constexpr double kInL2 = 50e6;         // bytes that a reduction finds in L2; by hand, odd fp32 rows come half as fast from DRAM

@@ -6,8 +6,8 @@
 namespace tc {
 
 // The value of the warp's first lane. A compiler that knows a value to be the same in all lanes keeps it, and what it computes
-// from it, in uniform registers. wgmma and TMA take their operands from those: other values must be moved there one by one. Nor does
-// the compiler see through the shuffle: it keeps the value, where it might compute another one again in each pass of a loop.
+// from it, in uniform registers. wgmma and TMA take their operands from those: other values must be moved there one by one. The
+// compiler does not see through the shuffle. It keeps the result, and does not compute it again in each pass of a loop.
 template <typename T>
 __device__ __forceinline__ T warp_uniform(T x) {
   return __shfl_sync(0xffffffff, x, 0);
