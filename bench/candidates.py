@@ -1,7 +1,7 @@
 """Times of every likely candidate on problems drawn from a seed: the data to which the cost model's constants are fitted.
 
     python -m bench.candidates --json FILE [--seed S] [--count N] [--only TEXT] [--float32] [--within X] [--most N]
-                               [--random N] [--kernel NAME] [--batches]
+                               [--random N] [--kernel NAME] [--batches] [--alone]
 
 For each problem of bench/shapes.py, the command times torch.addmm and the candidates predicted to take at most X times the
 shortest time: of each kernel, the N with the shortest predictions. Each runs in every cluster that it can have, with whole
@@ -9,7 +9,9 @@ tiles and with the narrower ones that have the shortest prediction, with K whole
 choose. Each of these ways counts as a candidate. --random adds N of the others at random: a fit to likely candidates alone
 does not see what its new constants take beyond them. --float32 is that of bench.survey. --batches takes the problems of
 bench.batches instead. The command prints the fastest candidate, the planner's pick and torch of each problem. Contenders run
-back to back. `python -m bench.fit FILE` compares the times with the predictions.
+back to back. --alone times each candidate beside torch only, after a rest, much as bench.survey times the planner's picks.
+Among many contenders the GPU runs at the clock that all of them leave it, and those that draw less power gain nothing.
+`python -m bench.fit FILE` compares the times with the predictions.
 """
 
 import argparse
@@ -19,6 +21,8 @@ import itertools
 import json
 import math
 import random
+import statistics
+import time
 from pathlib import Path
 
 import torch
@@ -35,6 +39,7 @@ from torch_addmm_tc import timing
 from torch_addmm_tc.tools.planning import Plan, cluster_name, problem_key
 
 ROUNDS = 3
+ROUNDS_ALONE, REST_SECONDS = 5, 0.05  # of a candidate alone beside torch, and before its turn
 SIZES = ("tile_m", "tile_n", "tile_k", "stages", "threads", "blocks_per_sm")  # of a configuration
 
 
@@ -101,7 +106,24 @@ def operation(problem, dtype):
     )
 
 
-def measure(problem, pool, *, peaks, **which) -> dict:
+def times_alone(contenders: dict, of_torch: list) -> dict[str, float]:
+    """Time each contender alone beside torch, after a rest.
+
+    Returns:
+        name -> seconds. "torch" is the median of its times. A contender's time is relative to torch's beside it, so that the
+        clock favours none.
+    """
+    pairs = {}
+    for name in random.Random(len(contenders)).sample(list(contenders), len(contenders)):
+        time.sleep(REST_SECONDS)
+        pairs[name] = timing.interleaved(
+            {"torch": of_torch, "": contenders[name]}, cuda=True, rounds=ROUNDS_ALONE, seconds=SECONDS_BUSY, rests=False
+        )
+    usual = statistics.median(pair["torch"].median for pair in pairs.values())
+    return {"torch": usual} | {name: usual * pair[""].median / pair["torch"].median for name, pair in pairs.items()}
+
+
+def measure(problem, pool, *, peaks, alone, **which) -> dict:
     """Check and time a problem's candidates. `which` goes to names().
 
     Returns:
@@ -121,14 +143,18 @@ def measure(problem, pool, *, peaks, **which) -> dict:
     def contender(function):
         return [lambda args=args: function(args) for args in (sets[i % len(sets)] for i in range(calls))]
 
-    contenders = {"torch": contender(of_torch)}
-    errors, described = {}, {}
+    contenders, errors, described = {}, {}, {}
     for name in {pick: None} | dict.fromkeys(names(key, gpu, **which)):
         errors[name] = error(sets[0], run(sets[0], name))
         contenders[name] = contender(lambda args, name=name: run(args, name))
         described[name] = facts(Plan.of(key, gpu, name).pick)
-    times = timing.interleaved(contenders, cuda=True, rounds=ROUNDS, seconds=SECONDS_BUSY, rests=False)
-    micro = {name: time.median * 1e6 for name, time in times.items()}
+    if alone:
+        seconds = times_alone(contenders, contender(of_torch))
+    else:
+        together = {"torch": contender(of_torch)} | contenders
+        times = timing.interleaved(together, cuda=True, rounds=ROUNDS, seconds=SECONDS_BUSY, rests=False)
+        seconds = {name: x.median for name, x in times.items()}
+    micro = {name: x * 1e6 for name, x in seconds.items()}
     figures = {"key": key, "limit": limit, "torch": micro.pop("torch"), "pick": pick}
     return dataclasses.asdict(problem) | figures | {"times": micro, "facts": described, "errors": errors}
 
@@ -144,6 +170,7 @@ def main():
     parser.add_argument("--within", type=float, default=2.0, help="most of the shortest predicted time that is timed")
     parser.add_argument("--most", type=int, default=12, help="candidates of a kernel that are timed")
     parser.add_argument("--random", type=int, default=0, dest="at_random", help="candidates to add at random")
+    parser.add_argument("--alone", action="store_true", help="time each candidate alone beside torch, after a rest")
     parser.add_argument("--kernel", default="", help="time this kernel's candidates and the planner's pick only")
     options = parser.parse_args()
     gpu = dataclasses.asdict(tc.Gpu.of(0))
@@ -153,7 +180,7 @@ def main():
         drawn = (batches.draw if options.batches else draw)(options.seed, options.count)
         for problem in track(containing(options.only, in_float32(drawn) if options.float32 else drawn), "candidates"):
             which = {"within": options.within, "most": options.most, "kernel": options.kernel, "at_random": options.at_random}
-            row = measure(problem, pool, peaks=result["ceilings"], **which)
+            row = measure(problem, pool, peaks=result["ceilings"], alone=options.alone, **which)
             result["rows"].append(row)
             # Writing after each row keeps the rows of a run that is cut short.
             options.json.write_text(json.dumps(result) + "\n")

@@ -43,7 +43,6 @@ constexpr double kStationaryF32 = 0.32;        // of a D in fp32, which leaves b
 constexpr double kStationaryStep = 0.023;      // of 64 bytes of K: the products
 constexpr double kStationaryLoad = 0.04;       // the same of loading a warp's rows of A
 constexpr double kStationaryOdd = 1.6;         // the same of rows that are aligned to 4 or 2 bytes
-constexpr double kStationaryParts = 1.33;      // the same of rows that are loaded in parts
 constexpr double kStationaryLatency = 1;       // of as many loads of A as a warp holds
 constexpr double kStationaryAhead = 0.26;      // of it, if the loads begin before the epilogue
 constexpr double kStationaryWait = 1.56;       // of a warp's chunk, alone on its SM
@@ -110,8 +109,7 @@ double estimate_stationary(const KernelTraits&, const Config& config, Math, cons
   const double rounds = double(shape.rounds(p.m, config, shape.walkers)), width = double(shape.width) / config.tile_n;
   // Where a warp does not hold all of K at once, it loads its rows in parts, and anew for each chunk.
   const bool whole = depth <= steps, full_c = has_full_c(p), vectors = takes_vectors(p);
-  const double load =
-      kStationaryLoad * depth * (alignment(p.a, p.m, p.k) < 8 ? kStationaryOdd : 1) * (whole ? 1 : kStationaryParts * chunks);
+  const double load = kStationaryLoad * depth * (alignment(p.a, p.m, p.k) < 8 ? kStationaryOdd : 1) * (whole ? 1 : chunks);
   const double products = kStationaryStep * depth * width;
   const double of_c = !full_c ? 0 : vectors ? kStationaryC * width : kStationaryCElements;
   const double chunk =

@@ -161,7 +161,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     };
     const auto prefetch = [&] { with_epilogue([&](const auto& e) { e.prefetch(place); }); };
     const auto leave = [&](int stage) { mbarrier_arrive_if(thread == 0, empty + stage * 8); };
-    if (work_tile.count > 0) multiply_k_tiles(at, work_tile.count, multiply, prefetch, leave);
+    multiply_k_tiles(at, work_tile.count, multiply, prefetch, leave);
     if (PINGPONG && thread == 0) mbarrier_arrive(order + (1 - group) * 8);
     wgmma_wait<0>();
     if (work_tile.count > 0) {

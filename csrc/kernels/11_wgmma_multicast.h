@@ -67,11 +67,12 @@ inline constexpr Config kWgmmaMulticast[] = {
     wgmma_multicast_config(96, 128, 2),     wgmma_multicast_config(112, 128, 2),    wgmma_multicast_config(192, 128, 2),
     wgmma_multicast_config(256, 128, 2),    wgmma_multicast_config(192, 192, 3, 1), wgmma_multicast_config(40, 64, 1),
     wgmma_multicast_config(144, 128, 2),    wgmma_multicast_config(200, 128, 2),    wgmma_multicast_config(240, 128, 2),
-    wgmma_multicast_config(112, 192, 3, 1), wgmma_multicast_config(160, 256, 2),    wgmma_multicast_config(104, 64, 1),
+    wgmma_multicast_config(112, 192, 3, 1), wgmma_multicast_config(152, 256, 2, 1), wgmma_multicast_config(104, 64, 1),
     wgmma_multicast_config(104, 128, 2),    wgmma_multicast_config(152, 128, 2),    wgmma_multicast_config(120, 128, 2),
     wgmma_multicast_config(80, 192, 3),     wgmma_multicast_config(120, 192, 3, 1), wgmma_multicast_config(144, 192, 3, 1),
     wgmma_multicast_config(160, 192, 3, 1), wgmma_multicast_config(208, 128, 2, 1), wgmma_multicast_config(136, 128, 2),
-    wgmma_multicast_config(88, 256, 2),
+    wgmma_multicast_config(88, 256, 2),     wgmma_multicast_config(88, 128, 2),     wgmma_multicast_config(168, 128, 2, 1),
+    wgmma_multicast_config(176, 128, 2, 1), wgmma_multicast_config(224, 128, 2),
 };
 
 }  // namespace tc

@@ -186,9 +186,9 @@ __global__ __launch_bounds__(kWgmmaShifted[I].threads, 1) void wgmma_shifted(
     };
     const auto prefetch = [&] { with_epilogue([&](const auto& e) { e.prefetch(place); }); };
     const auto leave = [&](int stage) { mbarrier_arrive_if(thread == 0, empty + stage * 8); };
-    if (work_tile.count > 0) multiply_k_tiles(at, work_tile.count, multiply, prefetch, leave);
-    wgmma_wait<0>();
     if (work_tile.count > 0) {
+      multiply_k_tiles(at, work_tile.count, multiply, prefetch, leave);
+      wgmma_wait<0>();
       leave(at.stage);
       at.advance();
     } else {
