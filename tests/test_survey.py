@@ -14,6 +14,7 @@ import torch
 import torch_addmm_tc as tc
 from bench import batches, candidates, fit, shapes, survey
 from bench.timing import ROOT
+from torch_addmm_tc import timing
 from torch_addmm_tc.tools.planning import H200, Plan, problem_key
 
 DRAWN = {seed: shapes.draw(seed, 400) for seed in (0, 1, 2)}
@@ -255,6 +256,22 @@ def test_candidates_at_random_come_from_the_others_and_repeat(key):
     assert chosen == again and chosen[: len(likely)] == likely and len(chosen) == len(set(chosen)) == len(likely) + 5
     assert set(chosen[len(likely) :]) < others
     assert set(candidates.names(key, H200, 1.5, 3, "", at_random=10000)) == set(likely) | others
+
+
+def test_times_alone_are_relative_to_torch_beside_them(monkeypatch):
+    """The clock falls from pair to pair. A contender that takes twice torch's time in its pair takes twice the usual time."""
+    clock, rests = iter((1.0, 0.8, 0.5)), []
+
+    def interleaved(contenders, *, rests, **_):
+        assert list(contenders) == ["torch", ""] and not rests
+        slower = 1 / next(clock)
+        return {name: timing.Timing(seconds * slower, 0, 0) for name, seconds in contenders.items()}
+
+    monkeypatch.setattr(candidates.timing, "interleaved", interleaved)
+    monkeypatch.setattr(candidates.time, "sleep", rests.append)
+    times = candidates.times_alone({"half": 1e-6, "same": 2e-6, "twice": 4e-6}, 2e-6)
+    assert times == pytest.approx({"torch": 2.5e-6, "half": 1.25e-6, "same": 2.5e-6, "twice": 5e-6})
+    assert rests == 3 * [candidates.REST_SECONDS]
 
 
 @pytest.fixture
