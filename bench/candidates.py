@@ -113,8 +113,9 @@ def times_alone(contenders: dict, of_torch: list) -> dict[str, float]:
         name -> seconds. "torch" is the median of its times. A contender's time is relative to torch's beside it, so that the
         clock favours none.
     """
-    pairs = {}
-    for name in random.Random(len(contenders)).sample(list(contenders), len(contenders)):
+    order, pairs = list(contenders), {}
+    random.Random(0).shuffle(order)
+    for name in order:
         time.sleep(REST_SECONDS)
         pairs[name] = timing.interleaved(
             {"torch": of_torch, "": contenders[name]}, cuda=True, rounds=ROUNDS_ALONE, seconds=SECONDS_BUSY, rests=False
@@ -124,7 +125,7 @@ def times_alone(contenders: dict, of_torch: list) -> dict[str, float]:
 
 
 def measure(problem, pool, *, peaks, alone, **which) -> dict:
-    """Check and time a problem's candidates. `which` goes to names().
+    """Check and time a problem's candidates: each alone beside torch, or all in turn. `which` goes to names().
 
     Returns:
         The problem's fields, "key" (its text for the planner), "limit", "torch", "pick" (its name), "times" {name:

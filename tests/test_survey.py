@@ -260,7 +260,7 @@ def test_candidates_at_random_come_from_the_others_and_repeat(key):
 
 def test_times_alone_are_relative_to_torch_beside_them(monkeypatch):
     """The clock falls from pair to pair. A contender that takes twice torch's time in its pair takes twice the usual time."""
-    clock, rests = iter((1.0, 0.8, 0.5)), []
+    clock, slept = iter((1.0, 0.8, 0.5)), []
 
     def interleaved(contenders, *, rests, **_):
         assert list(contenders) == ["torch", ""] and not rests
@@ -268,10 +268,10 @@ def test_times_alone_are_relative_to_torch_beside_them(monkeypatch):
         return {name: timing.Timing(seconds * slower, 0, 0) for name, seconds in contenders.items()}
 
     monkeypatch.setattr(candidates.timing, "interleaved", interleaved)
-    monkeypatch.setattr(candidates.time, "sleep", rests.append)
+    monkeypatch.setattr(candidates.time, "sleep", slept.append)
     times = candidates.times_alone({"half": 1e-6, "same": 2e-6, "twice": 4e-6}, 2e-6)
     assert times == pytest.approx({"torch": 2.5e-6, "half": 1.25e-6, "same": 2.5e-6, "twice": 5e-6})
-    assert rests == 3 * [candidates.REST_SECONDS]
+    assert slept == 3 * [candidates.REST_SECONDS]
 
 
 @pytest.fixture

@@ -44,7 +44,8 @@ constexpr double kLatency = 1.8;             // of DRAM under load
 constexpr double kSimtStart = 1;             // by hand, for simt
 
 // Waves of tiles. Nearly all constants of the cost model, and the configurations' rates and epilogues, were fitted together to drawn
-// problems on an H200 and an H100; h200-tried.md says to which ("The cost model by its residuals", "What split-K and copies take").
+// problems on an H200 and an H100; h200-tried.md says to which ("The cost model by its residuals", "What split-K and copies take",
+// "Alone, after a rest").
 // The fit minimises what picks lose over the fastest candidate and how many are slower than 0.97x of torch.addmm, and a little the
 // differences of all times.
 // A constant's value alone therefore says little about the hardware. kStreaming ended at its bound, the data sheet's

@@ -55,8 +55,8 @@ constexpr Config wgmma_multicast_config(int tile_m, int tile_n, int groups, int 
 // Chosen from all sizes of 8 to 256 rows by 64 to 256 columns: by how often each was the fastest at drawn problems, and by greedy
 // searches. One buffer for C and D leaves room for another stage. It pays as the fourth, and in tiles of 112 or 120 by 192 as the
 // fifth (bench/results/h200-tried.md, "Tiles by measured times" and "A stage more"). Seven tiles that are no longer here, and six of
-// wgmma_tma, made the fastest candidate of 4606 timed problems 0.08 % faster and took a tenth of the build. Tiles of
-// 136x128 and 88x256 are the fastest at few problems, too, but without them 11 of the 465 where they were timed are slower than 0.97x of
+// wgmma_tma, made the fastest candidate of 4606 timed problems 0.08 % faster and took a tenth of the build. 136x128 and
+// 88x256 are the fastest at few problems, too, but without them 11 of the 465 where they were timed are slower than 0.97x of
 // torch.addmm. The last four tiles and 152x256 were chosen by times alone beside torch.addmm ("Alone, after a rest").
 inline constexpr Config kWgmmaMulticast[] = {
     // tile_m, tile_n, groups, the most buffers
