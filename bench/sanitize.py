@@ -20,7 +20,7 @@ os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"  # torch reads the variable a
 import torch  # noqa: E402
 
 import torch_addmm_tc as tc  # noqa: E402
-from torch_addmm_tc.testing.cases import Case, kernel_grid, multiplies, runnable_configs  # noqa: E402
+from torch_addmm_tc.testing.cases import Case, kernel_grid, multiplies, runnable_configs, widened  # noqa: E402
 from torch_addmm_tc.testing.inputs import matrices, matrix  # noqa: E402
 
 F32, BF16 = torch.float32, torch.bfloat16
@@ -96,9 +96,29 @@ def inputs_and_reference(case: Case, seed: int):
     return args, case.reference(args)
 
 
-def can_run(kernel: dict, name: str, case: Case) -> bool:
-    """Return whether configuration `name` of a kernel, an entry of torch_addmm_tc.kernels(), supports the case."""
-    return multiplies(kernel, name, case) and not (kernel["contiguous_operands"] and "strided" in (case.a, case.b))
+def empty_result(case: Case, d: str) -> torch.Tensor:
+    """Return a CPU tensor of NaN for a case's result in layout `d`."""
+    made = {"rows": case.m, "cols": case.n, "dtype": case.out_dtype or case.dtype, "device": "cpu"}
+    return (matrix(d, **made) if case.batch is None else matrices("stacked", case.batch, d, **made)).fill_(math.nan)
+
+
+def runs(kernel: dict, checks: list[Check]) -> list[tuple[Check, list[str]]]:
+    """Return (check, the configurations that support it) for each check, and for those that widened() makes of it.
+
+    Args:
+        kernel: an entry of torch_addmm_tc.kernels().
+        checks: the checks.
+    """
+    found = []
+    for case, d in checks:
+        names_of = {}
+        for name in runnable_configs()[kernel["name"]]:
+            names_of.setdefault(widened(case, name), []).append(name)
+        for case, names in names_of.items():
+            if not (kernel["contiguous_operands"] and "strided" in (case.a, case.b)):
+                out = empty_result(case, d)
+                found.append((Check(case, d), [name for name in names if multiplies(kernel, name, case, out)]))
+    return found
 
 
 def main() -> int:
@@ -117,14 +137,10 @@ def main() -> int:
         if options.kernel not in (None, kernel["name"]):
             continue
         chosen = [Check(case) for case in kernel_grid(kernel)] if options.grid else CHECKS
-        names = runnable_configs()[kernel["name"]]
-        for case, d in [x for x in chosen if any(can_run(kernel, name, x.case) for name in names)][part::parts]:
+        for (case, d), names in runs(kernel, chosen[part::parts]):
             args, expected = inputs_and_reference(case, options.seed)
-            on_gpu = [on_device(x) for x in args]
-            made = {"rows": case.m, "cols": case.n, "dtype": case.out_dtype or case.dtype, "device": "cpu"}
-            empty = matrix(d, **made) if case.batch is None else matrices("stacked", case.batch, d, **made)
-            empty.fill_(math.nan)
-            for name in (x for x in names if can_run(kernel, x, case)):
+            on_gpu, empty = [on_device(x) for x in args], empty_result(case, d)
+            for name in names:
                 out = case.run(name, on_gpu, on_device(empty))
                 error = expected.error(out.cpu())
                 count += 1

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "../csrc/gemm/feasibility.h"
 #include "../csrc/gemm/run.h"
 #include "../csrc/gemm/stationary_shape.h"
 
@@ -179,7 +180,8 @@ int main() {
       for (Candidate x : candidates(key, device)) {
         if (x.reason) continue;
         x.modes.cluster = x.kernel->clusters[int(below(x.kernel->clusters.count))];
-        x.modes.k_slices = x.modes.cluster.k > 1 ? x.modes.cluster.k : x.modes.k_slices;
+        const int in_layers = writes_fp32(*x.config, key.a.dtype) ? x.modes.k_slices : 1;
+        x.modes.k_slices = x.modes.cluster.k > 1 ? x.modes.cluster.k : in_layers;
         const int width = int(below(x.kernel->narrower.count + 1));
         x.modes.columns = x.config->tile_n - (width > 0 ? x.kernel->narrower[width - 1] : 0);
         check(p, key, x, device), ++checked;

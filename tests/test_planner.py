@@ -7,8 +7,8 @@ import torch
 from planned import TENSOR_CORES, TURING, plan
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.testing.cases import Case
-from torch_addmm_tc.tools.planning import H200, cluster_name
+from torch_addmm_tc.testing.cases import Case, refusal
+from torch_addmm_tc.tools.planning import H200, Plan, cluster_name
 
 HALVES = {kernel["name"] for kernel in tc.kernels() if "float16" in kernel["maths"]}  # kernels that multiply fp16
 
@@ -134,7 +134,52 @@ def test_only_multicast_narrows_tiles_and_only_where_b_is_contiguous_along_k():
 def test_the_reduction_finishes_d_where_tma_does_not_reach_c_or_d(case, apart):
     for c in multicast(case).values():
         layers = c.k_slices // c.cluster[2]
+        if not c.config["fp32_d"]:
+            assert layers == 1 and (c.reason is not None) == (apart or case.out_dtype == torch.float32)
+            continue
         assert c.reason is None and c.workspace_bytes == (layers if apart or layers > 1 else 0) * 40 * -(-case.n // 4) * 16
+
+
+NO_FP32_D, NO_SUMS = "it writes no fp32 D of 16-bit operands", "TMA does not reach C or D, and it leaves no sums in workspace"
+
+
+@pytest.mark.parametrize(
+    "case, reason",
+    [
+        (Case(131, 144, 151), None),
+        (Case(136, 264, 72, torch.bfloat16, broadcast="(N)"), None),
+        (Case(136, 264, 72, c="row_pitched"), None),
+        (Case(40, 72, 24, batch=3, broadcast="(B,M,N)"), None),
+        (Case(136, 264, 72, out_dtype=torch.float32), NO_FP32_D),
+        (Case(136, 264, 72, self_dtype=torch.float32, out_dtype=torch.float32, broadcast="(N)"), NO_FP32_D),
+        (Case(136, 141, 72, broadcast="(N)"), NO_SUMS),  # a row of D is no multiple of 16 bytes
+        (Case(136, 264, 72, c="col"), NO_SUMS),
+        (Case(136, 264, 72, c="row_odd"), NO_SUMS),
+        (Case(136, 264, 72, broadcast="(M,1)"), NO_SUMS),
+        (Case(40, 72, 24, batch=3, broadcast="(B,M,1)"), NO_SUMS),
+    ],
+    ids=str,
+)
+def test_a_configuration_without_an_fp32_d_refuses_what_needs_one(case, reason):
+    names = [
+        f"{kernel['name']}/{i}"
+        for kernel in tc.kernels()
+        for i, config in enumerate(kernel["configs"]) if not config["fp32_d"]
+    ]  # fmt: skip
+    assert {name.split("/")[0] for name in names} == {"wgmma_tma", "wgmma_multicast"}
+    problem = case.problem(case.inputs("cpu"), torch.empty(case.shape, dtype=case.out_dtype or case.dtype))
+    for name in names:
+        assert Plan.of(problem, H200, name).candidates[0].reason == reason
+        assert refusal(name, problem) == reason
+    others = [x for x in Plan.of(problem, H200).candidates if f"{x.kernel}/{x.index}" not in names]
+    assert {NO_FP32_D, NO_SUMS}.isdisjoint(x.reason for x in others)
+
+
+def test_a_configuration_without_an_fp32_d_splits_k_in_clusters_alone():
+    case = Case(128, 256, 65536)
+    few = [x for x in plan(case).candidates if not x.reason and not x.config["fp32_d"]]
+    assert few and all(x.k_slices == (x.cluster or (1, 1, 1))[2] for x in few)
+    assert any(x.k_slices > 3 for x in plan(case).candidates if not x.reason)
 
 
 def test_multicast_repacks_an_a_without_k_contiguous():
@@ -220,6 +265,6 @@ def test_empty_problems_can_be_planned(m, n, k):
 def test_tma_kernels_are_unsupported_where_coordinates_overflow():
     make = lambda *shape: torch.empty(shape, dtype=torch.float16, device="meta")  # noqa: E731
     for n, fits in ((2**31 - 1024, True), (2**31 - 1023, False)):
-        candidates = tc.plan(make(), make(2, 1), make(1, n), gpu=H200).candidates
+        candidates = tc.plan(make(n), make(2, 1), make(1, n), gpu=H200).candidates
         assert {c.reason is None for c in candidates if c.kernel in HALVES and c.kernel.startswith("wgmma")} == {fits}
         assert any(c.reason is None for c in candidates)

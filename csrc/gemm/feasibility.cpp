@@ -50,6 +50,7 @@ const char* unsupported_reason(const KernelTraits& kernel, const Config& config,
   if (device.gpu.sm < kernel.min_sm) return "the GPU is too old for it";
   if (device.gpu.sm > kernel.max_sm) return "the GPU no longer has its instructions";
   if (!multiplies(kernel, config, math)) return "it does not multiply operands of this dtype";
+  if (is_f32(key.d.dtype) && !writes_fp32(config, key.a.dtype)) return "it writes no fp32 D of 16-bit operands";
   if (!keeps(math, key.precision))
     return math == Math::tf32 ? "its TF32 needs precision=\"tf32\"" : "it keeps more bits than precision=\"tf32\" asks for";
   if (key.batch_invariant) {

@@ -10,6 +10,9 @@ inline bool multiplies(const KernelTraits& kernel, const Config& config, Math ma
   return kernel.maths.has(math) && (config.fp32 || !is_f32(operand_dtype(math)));
 }
 
+// Whether a configuration is compiled for a D or sums of fp32 from such operands.
+inline bool writes_fp32(const Config& config, DType operands) { return config.fp32_d || is_f32(operands); }
+
 // Whether a configuration gives an element of D bits that depend on its row of A, its column of B and its C alone, as long as K
 // is not divided.
 inline bool is_batch_invariant(const KernelTraits& kernel, const Config& config, Math math) {

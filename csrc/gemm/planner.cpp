@@ -49,6 +49,7 @@ void choose_modes(Candidate& x, const PlanKey& key, int slices, const DeviceSpec
   const auto try_modes = [&](int k_slices, Cluster cluster) {
     if (scope.k_slices && *scope.k_slices != k_slices) return;
     if (slices && slices != k_slices) return;
+    if (k_slices > cluster.k && !writes_fp32(config, key.a.dtype)) return;
     each_width(kernel, config, key, {k_slices, cluster}, device, scope, [&](int columns) {
       const Modes modes{k_slices, cluster, columns};
       const bool in_layers = x.finish_apart || modes.layers() > 1;
@@ -101,6 +102,8 @@ Candidate evaluate(const KernelTraits& kernel, const Config& config, Math math, 
   const int slices = key.batch_invariant ? batch_invariant_slices(key, exchanged ? key.m : key.n, device) : 0;
   if (slices > 1 && !x.reason && kernel.unit != Unit::wgmma) x.reason = "its bits depend on the batch";
   x.finish_apart = config.tma_only && !tma_reaches_c_and_d(key);
+  if (x.finish_apart && !x.reason && !writes_fp32(config, key.a.dtype))
+    x.reason = "TMA does not reach C or D, and it leaves no sums in workspace";
   x.repack_a = repacks(kernel.access) && must_repack_a(x, key);
   x.repack_b =
       repacks(kernel.access) && needs_repack(transpose(key.b), key.n, key.k, x.b_along_k(), b_alignment(kernel.access, config));

@@ -194,12 +194,12 @@ Status launch_config(const Launch& call) {
   const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype), p.batch);
   const ConfigMaths<WgmmaTmaMaths, kWgmmaTma[I].fp32> maths;
   return with_tma_operands(call, maths, [&](auto math, auto a_k, auto b_k, const TmaOperands& operands) {
-    const auto with_result = [&](auto d) {
+    const auto launch = [&](auto d) {
       return launch_walk<wgmma_tma<I, math, typename decltype(d)::type, a_k, b_k>, true>(call, p, schedule, operands, paths);
     };
     if constexpr (!kWgmmaTma[I].tma_only)
-      if (!paths.tma_only) return with_result(Type<void>());
-    return is_f32(p.d.dtype) ? with_result(Type<float>()) : with_result(Type<Operand<math>>());
+      if (!paths.tma_only) return launch(Type<void>());
+    return with_result<Operand<math>, kWgmmaTma[I].fp32_d>(p, launch);
   });
 }
 

@@ -294,11 +294,10 @@ Status launch_config(const Launch& call) {
       TmaOperands operands = {};
       const Status made = make_tma_operands(operands, call, true, b_k);
       if (!made.ok()) return made;
-      const auto with_result = [&](auto d) {
+      return with_result<Operand<math>, kWgmmaMulticast[I].fp32_d>(p, [&](auto d) {
         return launch_clusters<wgmma_multicast<I, math, typename decltype(d)::type, b_k>, true>(
             call, schedule.size, 1, p, schedule, ClusterShape(call.modes.cluster), operands, paths);
-      };
-      return is_f32(p.d.dtype) ? with_result(Type<float>()) : with_result(Type<Operand<math>>());
+      });
     });
   });
 }

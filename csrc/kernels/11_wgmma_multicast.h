@@ -38,42 +38,59 @@ TC_HOST_DEVICE constexpr int multicast_epilogue_bytes(int tile_m, int tile_n, in
   return groups * (buffers * (multicast_part_bytes(tile_m) + 8) + tile_n / groups * 4 + 8) + 8;
 }
 
-// tile_m rows of D lie on wgmma's N, and tile_n columns on its M, 64 for each wgmma. A block has one producer warpgroup and
-// `groups` consumer warpgroups. It has as many stages as fit, each (tile_m + tile_n) rows of 128 bytes and two barriers. A
-// second block on an SM would leave each half of them.
-constexpr Config wgmma_multicast_config(int tile_m, int tile_n, int groups, int most_buffers = 3) {
+// tile_m rows of D lie on wgmma's N, and tile_n columns on its M, 64 for each wgmma. A block has one producer warpgroup, and consumer
+// warpgroups of 64 columns, or of 128 where four of them would leave too few registers. It has as many stages as fit, each
+// (tile_m + tile_n) rows of 128 bytes and two barriers. A second block on an SM would leave each half of them.
+constexpr Config wgmma_multicast_config(int tile_m, int tile_n, int most_buffers, int variants = 0) {
   constexpr int kRoom = 227 * 1024, kMostStages = 24;
+  const int groups = tile_n == 256 ? 2 : tile_n / 64;
   const int buffers = multicast_buffers(tile_m, tile_n / groups, false, most_buffers);
   const int stage = (tile_m + tile_n) * 128 + 16, epilogue = multicast_epilogue_bytes(tile_m, tile_n, groups, buffers);
   const int fit = (kRoom - epilogue) / stage, stages = fit < kMostStages ? fit : kMostStages;
   const int smem_bytes = stages * stage + epilogue, threads = (groups + 1) * 128;
-  // TF32 needs few sizes, and each takes time to build.
-  const bool tf32 = tile_n <= 128 && (tile_m == 16 || tile_m == 32 || tile_m % 64 == 0);
-  return {tile_m, tile_n, 64, stages, threads, smem_bytes, 1, 0, 0, 1, buffers, false, kHopper, 16, true, tf32};
+  return {tile_m, tile_n, 64, stages, threads, smem_bytes, 1, 0, 0, 1, buffers, false, kHopper, 16, true,
+          (variants & kTf32) != 0, (variants & kFp32D) != 0};
 }
 
-// Chosen from all sizes of 8 to 256 rows by 64 to 256 columns: by how often each was the fastest at drawn problems, and by greedy
-// searches. One buffer for C and D leaves room for another stage. It pays as the fourth, and in tiles of 112 or 120 by 192 as the
-// fifth (bench/results/h200-tried.md, "Tiles by measured times" and "A stage more"). Seven tiles that are no longer here, and six of
-// wgmma_tma, made the fastest candidate of 4606 timed problems 0.08 % faster and took a tenth of the build. 136x128 and
-// 88x256 are the fastest at few problems, too, but without them 11 of the 465 where they were timed are slower than 0.97x of
-// torch.addmm. The last four tiles and 152x256 were chosen by times alone beside torch.addmm ("Alone, after a rest").
+// Chosen from all sizes of 8 to 256 rows by 64 to 256 columns: by how often each was the fastest at drawn problems, by greedy
+// searches, and by times alone beside torch.addmm (bench/results/h200-tried.md, "Tiles by measured times" and "Alone, after a
+// rest"). One buffer for C and D leaves room for another stage, the fourth or the fifth ("A stage more").
 inline constexpr Config kWgmmaMulticast[] = {
-    // tile_m, tile_n, groups, the most buffers
-    wgmma_multicast_config(8, 64, 1),       wgmma_multicast_config(16, 64, 1),      wgmma_multicast_config(24, 64, 1),
-    wgmma_multicast_config(32, 64, 1),      wgmma_multicast_config(48, 64, 1),      wgmma_multicast_config(64, 64, 1),
-    wgmma_multicast_config(80, 64, 1),      wgmma_multicast_config(96, 64, 1),      wgmma_multicast_config(112, 64, 1),
-    wgmma_multicast_config(128, 64, 1),     wgmma_multicast_config(144, 64, 1),     wgmma_multicast_config(160, 64, 1),
-    wgmma_multicast_config(192, 64, 1),     wgmma_multicast_config(64, 128, 2),     wgmma_multicast_config(80, 128, 2),
-    wgmma_multicast_config(96, 128, 2),     wgmma_multicast_config(112, 128, 2),    wgmma_multicast_config(192, 128, 2),
-    wgmma_multicast_config(256, 128, 2),    wgmma_multicast_config(192, 192, 3, 1), wgmma_multicast_config(40, 64, 1),
-    wgmma_multicast_config(144, 128, 2),    wgmma_multicast_config(200, 128, 2),    wgmma_multicast_config(240, 128, 2),
-    wgmma_multicast_config(112, 192, 3, 1), wgmma_multicast_config(152, 256, 2, 1), wgmma_multicast_config(104, 64, 1),
-    wgmma_multicast_config(104, 128, 2),    wgmma_multicast_config(152, 128, 2),    wgmma_multicast_config(120, 128, 2),
-    wgmma_multicast_config(80, 192, 3),     wgmma_multicast_config(120, 192, 3, 1), wgmma_multicast_config(144, 192, 3, 1),
-    wgmma_multicast_config(160, 192, 3, 1), wgmma_multicast_config(208, 128, 2, 1), wgmma_multicast_config(136, 128, 2),
-    wgmma_multicast_config(88, 256, 2),     wgmma_multicast_config(88, 128, 2),     wgmma_multicast_config(168, 128, 2, 1),
-    wgmma_multicast_config(176, 128, 2, 1), wgmma_multicast_config(224, 128, 2),
+    // tile_m, tile_n, the most buffers, variants
+    wgmma_multicast_config(8, 64, 3, kFp32D),            wgmma_multicast_config(16, 64, 3, kTf32 | kFp32D),
+    wgmma_multicast_config(24, 64, 3, kFp32D),           wgmma_multicast_config(32, 64, 3, kTf32 | kFp32D),
+    wgmma_multicast_config(40, 64, 3, kFp32D),           wgmma_multicast_config(48, 64, 3, kFp32D),
+    wgmma_multicast_config(56, 64, 3),                   wgmma_multicast_config(64, 64, 3, kTf32 | kFp32D),
+    wgmma_multicast_config(72, 64, 3, kFp32D),           wgmma_multicast_config(80, 64, 3),
+    wgmma_multicast_config(88, 64, 3, kFp32D),           wgmma_multicast_config(96, 64, 3),
+    wgmma_multicast_config(104, 64, 3, kFp32D),          wgmma_multicast_config(112, 64, 3),
+    wgmma_multicast_config(120, 64, 3),                  wgmma_multicast_config(128, 64, 3, kTf32 | kFp32D),
+    wgmma_multicast_config(136, 64, 3),                  wgmma_multicast_config(144, 64, 3),
+    wgmma_multicast_config(152, 64, 3),                  wgmma_multicast_config(160, 64, 3, kFp32D),
+    wgmma_multicast_config(192, 64, 3, kTf32 | kFp32D),  wgmma_multicast_config(200, 64, 3),
+    wgmma_multicast_config(8, 128, 3, kFp32D),           wgmma_multicast_config(24, 128, 3, kFp32D),
+    wgmma_multicast_config(48, 128, 3),                  wgmma_multicast_config(64, 128, 3, kTf32 | kFp32D),
+    wgmma_multicast_config(72, 128, 3, kFp32D),          wgmma_multicast_config(80, 128, 3),
+    wgmma_multicast_config(88, 128, 3),                  wgmma_multicast_config(96, 128, 3, kFp32D),
+    wgmma_multicast_config(104, 128, 3),                 wgmma_multicast_config(112, 128, 3),
+    wgmma_multicast_config(120, 128, 3, kFp32D),         wgmma_multicast_config(136, 128, 3, kFp32D),
+    wgmma_multicast_config(144, 128, 3),                 wgmma_multicast_config(152, 128, 3, kFp32D),
+    wgmma_multicast_config(160, 128, 1),                 wgmma_multicast_config(168, 128, 1),
+    wgmma_multicast_config(176, 128, 1, kFp32D),         wgmma_multicast_config(184, 128, 1),
+    wgmma_multicast_config(192, 128, 3, kTf32 | kFp32D), wgmma_multicast_config(200, 128, 3),
+    wgmma_multicast_config(208, 128, 1),                 wgmma_multicast_config(216, 128, 3),
+    wgmma_multicast_config(224, 128, 3),                 wgmma_multicast_config(232, 128, 3),
+    wgmma_multicast_config(240, 128, 3),                 wgmma_multicast_config(256, 128, 3, kTf32 | kFp32D),
+    wgmma_multicast_config(24, 192, 3),                  wgmma_multicast_config(56, 192, 3),
+    wgmma_multicast_config(80, 192, 3),                  wgmma_multicast_config(96, 192, 1, kFp32D),
+    wgmma_multicast_config(104, 192, 1),                 wgmma_multicast_config(112, 192, 1),
+    wgmma_multicast_config(120, 192, 1),                 wgmma_multicast_config(136, 192, 1, kFp32D),
+    wgmma_multicast_config(144, 192, 1),                 wgmma_multicast_config(160, 192, 1),
+    wgmma_multicast_config(168, 192, 1, kFp32D),         wgmma_multicast_config(176, 192, 1),
+    wgmma_multicast_config(184, 192, 1),                 wgmma_multicast_config(192, 192, 1, kFp32D),
+    wgmma_multicast_config(200, 192, 1),                 wgmma_multicast_config(88, 256, 3),
+    wgmma_multicast_config(104, 256, 3),                 wgmma_multicast_config(136, 256, 1),
+    wgmma_multicast_config(152, 256, 1),                 wgmma_multicast_config(160, 256, 1),
 };
 
 }  // namespace tc

@@ -73,9 +73,12 @@ constexpr uint64_t kNextK = (K_CONTIGUOUS ? 32 : 16 * 128) >> 4;
 #define TC_R96 TC_R88 ", %88, %89, %90, %91, %92, %93, %94, %95"
 #define TC_R100 TC_R96 ", %96, %97, %98, %99"
 #define TC_R104 TC_R96 ", %96, %97, %98, %99, %100, %101, %102, %103"
+#define TC_R108 TC_R104 ", %104, %105, %106, %107"
 #define TC_R112 TC_R104 ", %104, %105, %106, %107, %108, %109, %110, %111"
+#define TC_R116 TC_R112 ", %112, %113, %114, %115"
 #define TC_R120 TC_R112 ", %112, %113, %114, %115, %116, %117, %118, %119"
-#define TC_R128 TC_R112 ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define TC_R124 TC_R120 ", %120, %121, %122, %123"
+#define TC_R128 TC_R120 ", %120, %121, %122, %123, %124, %125, %126, %127"
 // A, B, P, TA, TB and X are the numbers of the asm operands that follow the accumulators.
 #define TC_WGMMA_TEXT(SHAPE, TYPES, REGS, A, B, P, FLAGS)                                                                  \
   "{\n .reg .pred p;\n setp.ne.b32 p, %" #P ", 0;\n wgmma.mma_async.sync.aligned." SHAPE ".f32." TYPES " {" REGS "}, %" #A \
@@ -122,8 +125,7 @@ struct Bf16Fragment {
 template <typename T, int N, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS, typename Left>
 __device__ __forceinline__ void wgmma(float (&d)[N / 2], const Left& a, uint64_t b, bool accumulate) {
   static_assert(std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, Tf32>);
-  constexpr bool listed = N % 16 == 0 || N <= 200;
-  static_assert(N % 8 == 0 && N <= 256 && listed, "add a line to the table below");
+  static_assert(N % 8 == 0 && N <= 256);
   static_assert(sizeof(T) == 2 || (A_K_CONTIGUOUS && B_K_CONTIGUOUS));
   TC_WGMMA(8, TC_R4, 4, 5, 6, 7, 8, 9, TC_F4(0));
   TC_WGMMA(16, TC_R8, 8, 9, 10, 11, 12, 13, TC_F8(0));
@@ -151,8 +153,11 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], const Left& a, uint64_t
   TC_WGMMA(192, TC_R96, 96, 97, 98, 99, 100, 101, TC_F32(0), TC_F32(32), TC_F32(64));
   TC_WGMMA(200, TC_R100, 100, 101, 102, 103, 104, 105, TC_F32(0), TC_F32(32), TC_F32(64), TC_F4(96));
   TC_WGMMA(208, TC_R104, 104, 105, 106, 107, 108, 109, TC_F32(0), TC_F32(32), TC_F32(64), TC_F8(96));
+  TC_WGMMA(216, TC_R108, 108, 109, 110, 111, 112, 113, TC_F32(0), TC_F32(32), TC_F32(64), TC_F8(96), TC_F4(104));
   TC_WGMMA(224, TC_R112, 112, 113, 114, 115, 116, 117, TC_F32(0), TC_F32(32), TC_F32(64), TC_F16(96));
+  TC_WGMMA(232, TC_R116, 116, 117, 118, 119, 120, 121, TC_F32(0), TC_F32(32), TC_F32(64), TC_F16(96), TC_F4(112));
   TC_WGMMA(240, TC_R120, 120, 121, 122, 123, 124, 125, TC_F32(0), TC_F32(32), TC_F32(64), TC_F16(96), TC_F8(112));
+  TC_WGMMA(248, TC_R124, 124, 125, 126, 127, 128, 129, TC_F32(0), TC_F32(32), TC_F32(64), TC_F16(96), TC_F8(112), TC_F4(120));
   TC_WGMMA(256, TC_R128, 128, 129, 130, 131, 132, 133, TC_F32(0), TC_F32(32), TC_F32(64), TC_F32(96));
 }
 
@@ -186,8 +191,11 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], const Left& a, uint64_t
 #undef TC_R96
 #undef TC_R100
 #undef TC_R104
+#undef TC_R108
 #undef TC_R112
+#undef TC_R116
 #undef TC_R120
+#undef TC_R124
 #undef TC_R128
 #undef TC_WGMMA_TEXT
 #undef TC_WGMMA_FRAGMENT

@@ -59,6 +59,14 @@ Status with_math(Maths<MATHS...>, Math math, F&& act) {
   return status;
 }
 
+// Calls act(d) with the type of D: T, which is the operands', or fp32 if the configuration is compiled for it (Config::fp32_d).
+template <typename T, bool FP32_D, typename F>
+Status with_result(const GemmDesc& p, F&& act) {
+  if (size_of(p.d.dtype) == int(sizeof(T))) return act(Type<T>());
+  if constexpr (FP32_D) return act(Type<float>());
+  return status_of(cudaErrorNotSupported, "launching a kernel with a D that it does not have");
+}
+
 // Calls act(b), which tells at compile time whether B is contiguous along K.
 template <typename F>
 Status with_b_layout(const GemmDesc& p, F&& act) {

@@ -3,14 +3,14 @@
 import math
 import random
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import cache, partial
 
 import torch
 
 from torch_addmm_tc import _C
 from torch_addmm_tc.testing.inputs import BATCHES, LAYOUTS, matrices, matrix
 from torch_addmm_tc.testing.reference import ACTIVATIONS, UNIT_ROUNDOFF, Reference, reference
-from torch_addmm_tc.tools.planning import cluster_name, plan
+from torch_addmm_tc.tools.planning import H200, Plan, cluster_name, plan, problem_key
 
 BROADCASTS = ("()", "(1)", "(N)", "(1,1)", "(1,N)", "(M,1)", "(M,N)")
 
@@ -100,6 +100,11 @@ class Case:
         """Compute the reference for `args`, which inputs() returned."""
         options = {"activation": self.activation, "out_dtype": self.out_dtype, "tf32": self.tf32}
         return reference(*args, **self.scalars, **options)
+
+    def problem(self, args, out) -> str:
+        """Return all that the planner knows of run() with these arguments, as problem_key() does."""
+        precision = "tf32" if self.tf32 else "ieee"
+        return problem_key(*args, **self.scalars, activation=self.activation, out=out, precision=precision)
 
     def run(self, kernel, args, out) -> torch.Tensor:
         """Run a kernel by name and return `out`.
@@ -199,15 +204,42 @@ def _maths(case: Case) -> set[str]:
     return {"float32", "bf16x6"} if case.dtype == torch.float32 else {str(case.dtype).removeprefix("torch.")}
 
 
+def _config(name: str) -> dict:
+    """Return the configuration that "NAME/INDEX", with or without modes, names, as torch_addmm_tc.kernels() lists it."""
+    kernel, index = name.split("/")[:2]
+    return next(x for x in _C.kernels() if x["name"] == kernel)["configs"][int(index)]
+
+
+def widened(case: Case, name: str) -> Case:
+    """Return the case, for a configuration without an fp32 D with N a multiple of 8: it needs a D that TMA reaches.
+
+    Args:
+        case: the case.
+        name: a name of a configuration, "NAME/INDEX" and modes.
+    """
+    return case if _config(name)["fp32_d"] else replace(case, n=-(-case.n // 8) * 8)
+
+
 def suited(case: Case, name: str) -> Case:
-    """Return a case in a dtype that a kernel multiplies: its own if possible, and otherwise float32.
+    """Return a case in a dtype that a kernel multiplies: its own if possible, and otherwise float32. A configuration's is widened().
 
     Args:
         case: the case.
         name: a name of the kernel or of one of its configurations.
     """
     kernel = next(x for x in _C.kernels() if x["name"] == name.split("/")[0])
+    case = widened(case, name) if "/" in name else case
     return case if _maths(case) & set(kernel["maths"]) else replace(case, dtype=torch.float32)
+
+
+def refusal(name: str, problem: str) -> str | None:
+    """Return why a configuration without an fp32 D refuses a problem that needs one, or None if it does not.
+
+    Args:
+        name: a name of a configuration that multiplies the problem's dtype, "NAME/INDEX" and modes.
+        problem: what Case.problem() returns.
+    """
+    return None if _config(name)["fp32_d"] else Plan.of(problem, H200, name).candidates[0].reason
 
 
 def kernel_grid(kernel: dict) -> list[Case]:
@@ -229,16 +261,26 @@ def kernel_grid(kernel: dict) -> list[Case]:
 LONGEST_K = {"mma_stationary/0": 1376, "mma_stationary/1": 1216}
 
 
-def multiplies(kernel: dict, name: str, case: Case) -> bool:
-    """Return whether a configuration is compiled for a case's dtype and math, and takes its K.
+def multiplies(kernel: dict, name: str, case: Case, out: torch.Tensor | None = None) -> bool:
+    """Return whether a configuration is compiled for a case's dtypes and math, and takes its K, C and D.
 
     Args:
         kernel: an entry of torch_addmm_tc.kernels().
         name: a name of one of the kernel's configurations, "NAME/INDEX" and modes, as runnable_configs() returns it.
         case: the case.
+        out: a CPU tensor with the strides of D. Default: a contiguous one.
     """
     taken = case.k <= LONGEST_K.get("/".join(name.split("/")[:2]), case.k)
-    return taken and bool(_maths(case) & set(kernel["configs"][int(name.split("/")[1])]["maths"]))
+    compiled = bool(_maths(case) & set(_config(name)["maths"]))
+    if not (taken and compiled) or _config(name)["fp32_d"]:
+        return taken and compiled
+    return refusal(name, _problem(case) if out is None else case.problem(case.inputs("cpu"), out)) is None
+
+
+@cache
+def _problem(case: Case) -> str:
+    """Return the problem of a case's inputs and a contiguous D."""
+    return case.problem(case.inputs("cpu"), torch.empty(case.shape, dtype=case.out_dtype or case.dtype))
 
 
 def sample(cases: list[Case], seed: int | str) -> list[Case]:
