@@ -39,7 +39,7 @@ AMPERE, HOPPER, BOTH = ("ampere",), ("hopper",), ("ampere", "hopper")
 CONFIGURATIONS = {
     "06_mma_swizzle": [HOPPER, *5 * [AMPERE], BOTH],
     "07_wgmma_tma": 17 * [HOPPER],
-    "11_wgmma_multicast": 68 * [HOPPER],
+    "11_wgmma_multicast": 67 * [HOPPER],
     "09_wgmma_cluster": [HOPPER],
     "10_mma_guarded": [HOPPER, *5 * [BOTH]],
     "12_mma_short": 3 * [BOTH],

@@ -59,7 +59,7 @@ def pytest_generate_tests(metafunc):
 
 def refuses(case, kernel, args, out):
     """Return whether a configuration refuses the case for want of an fp32 D. It must then say so and write nothing."""
-    reason, before = refusal(kernel, case.problem(args, out)), out.clone()
+    reason, before = refusal(kernel, case, args, out), out.clone()
     if reason:
         with pytest.raises(RuntimeError, match=re.escape(reason)):
             case.run(kernel, args, out)

@@ -170,7 +170,7 @@ def test_a_configuration_without_an_fp32_d_refuses_what_needs_one(case, reason):
     problem = case.problem(case.inputs("cpu"), torch.empty(case.shape, dtype=case.out_dtype or case.dtype))
     for name in names:
         assert Plan.of(problem, H200, name).candidates[0].reason == reason
-        assert refusal(name, problem) == reason
+        assert refusal(name, case) == reason
     others = [x for x in Plan.of(problem, H200).candidates if f"{x.kernel}/{x.index}" not in names]
     assert {NO_FP32_D, NO_SUMS}.isdisjoint(x.reason for x in others)
 

@@ -221,7 +221,9 @@ def widened(case: Case, name: str) -> Case:
 
 
 def suited(case: Case, name: str) -> Case:
-    """Return a case in a dtype that a kernel multiplies: its own if possible, and otherwise float32. A configuration's is widened().
+    """Return a case in a dtype that a kernel multiplies: its own if possible, and otherwise float32.
+
+    For a configuration it is widened(), too.
 
     Args:
         case: the case.
@@ -232,14 +234,24 @@ def suited(case: Case, name: str) -> Case:
     return case if _maths(case) & set(kernel["maths"]) else replace(case, dtype=torch.float32)
 
 
-def refusal(name: str, problem: str) -> str | None:
-    """Return why a configuration without an fp32 D refuses a problem that needs one, or None if it does not.
+def refusal(name: str, case: Case, args=None, out: torch.Tensor | None = None) -> str | None:
+    """Return why a configuration without an fp32 D refuses a case that needs one, or None if it does not.
 
     Args:
-        name: a name of a configuration that multiplies the problem's dtype, "NAME/INDEX" and modes.
-        problem: what Case.problem() returns.
+        name: a name of a configuration that multiplies the case's dtype, "NAME/INDEX" and modes.
+        case: the case.
+        args, out: as in Case.run(). Default: inputs() and a contiguous D, on the CPU.
     """
-    return None if _config(name)["fp32_d"] else Plan.of(problem, H200, name).candidates[0].reason
+    if _config(name)["fp32_d"]:
+        return None
+    problem = _problem(case) if out is None else case.problem(args or case.inputs("cpu"), out)
+    return Plan.of(problem, H200, name).candidates[0].reason
+
+
+@cache
+def _problem(case: Case) -> str:
+    """Return the problem of a case's inputs and a contiguous D."""
+    return case.problem(case.inputs("cpu"), torch.empty(case.shape, dtype=case.out_dtype or case.dtype))
 
 
 def kernel_grid(kernel: dict) -> list[Case]:
@@ -272,15 +284,7 @@ def multiplies(kernel: dict, name: str, case: Case, out: torch.Tensor | None = N
     """
     taken = case.k <= LONGEST_K.get("/".join(name.split("/")[:2]), case.k)
     compiled = bool(_maths(case) & set(_config(name)["maths"]))
-    if not (taken and compiled) or _config(name)["fp32_d"]:
-        return taken and compiled
-    return refusal(name, _problem(case) if out is None else case.problem(case.inputs("cpu"), out)) is None
-
-
-@cache
-def _problem(case: Case) -> str:
-    """Return the problem of a case's inputs and a contiguous D."""
-    return case.problem(case.inputs("cpu"), torch.empty(case.shape, dtype=case.out_dtype or case.dtype))
+    return taken and compiled and refusal(name, case, out=out) is None
 
 
 def sample(cases: list[Case], seed: int | str) -> list[Case]:
