@@ -204,6 +204,7 @@ def _maths(case: Case) -> set[str]:
     return {"float32", "bf16x6"} if case.dtype == torch.float32 else {str(case.dtype).removeprefix("torch.")}
 
 
+@cache
 def _config(name: str) -> dict:
     """Return the configuration that "NAME/INDEX", with or without modes, names, as torch_addmm_tc.kernels() lists it."""
     kernel, index = name.split("/")[:2]
