@@ -85,7 +85,9 @@ def test_sums_of_integers_are_exact(kernel, m, n, k):
             case.run(kernel, args, out)
         assert out.isnan().all()
         return
-    assert torch.equal(case.run(kernel, args, out), expected)
+    if refuses(case, kernel, args, out):
+        out = out.to(case.dtype)  # of the exact sum, which is rounded once
+    assert torch.equal(case.run(kernel, args, out), expected.to(out.dtype))
 
 
 @pytest.mark.parametrize("kernel", CONFIGS)

@@ -64,7 +64,7 @@ struct Config {
 // What a configuration of TMA kernels is compiled for, beside 16-bit operands, C and D that TMA brings. Few problems need these, and each
 // takes as long to build as the rest of a configuration, or longer: by predicted time, drawn problems whose C or D TMA does not reach
 // lose 0.1 % to 0.5 % because few sizes go via registers.
-enum Variants : int { kTf32 = 1, kFp32D = 2, kViaRegisters = 4 };
+enum Variants : int { kTf32 = 1, kFp32D = 2, kFp32 = kTf32 | kFp32D, kViaRegisters = 4 };
 
 // Whether a configuration of an aligned kernel uses programmatic dependent launch (ptx/pdl.cuh). Two blocks per SM would
 // crowd together: 1024 cubed on an H200 took 14.9 microseconds with PDL and 11.2 without. mma_guarded and mma_short, whose

@@ -48,8 +48,8 @@ constexpr Config wgmma_multicast_config(int tile_m, int tile_n, int most_buffers
   const int stage = (tile_m + tile_n) * 128 + 16, epilogue = multicast_epilogue_bytes(tile_m, tile_n, groups, buffers);
   const int fit = (kRoom - epilogue) / stage, stages = fit < kMostStages ? fit : kMostStages;
   const int smem_bytes = stages * stage + epilogue, threads = (groups + 1) * 128;
-  return {tile_m, tile_n, 64, stages, threads, smem_bytes, 1, 0, 0, 1, buffers, false, kHopper, 16, true,
-          (variants & kTf32) != 0, (variants & kFp32D) != 0};
+  const bool tf32 = variants & kTf32, fp32_d = variants & kFp32D;
+  return {tile_m, tile_n, 64, stages, threads, smem_bytes, 1, 0, 0, 1, buffers, false, kHopper, 16, true, tf32, fp32_d};
 }
 
 // Chosen from all sizes of 8 to 256 rows by 64 to 256 columns: by how often each was the fastest at drawn problems, by greedy
@@ -57,39 +57,39 @@ constexpr Config wgmma_multicast_config(int tile_m, int tile_n, int most_buffers
 // rest"). One buffer for C and D leaves room for another stage, the fourth or the fifth ("A stage more").
 inline constexpr Config kWgmmaMulticast[] = {
     // tile_m, tile_n, the most buffers, variants
-    wgmma_multicast_config(8, 64, 3, kFp32D),            wgmma_multicast_config(16, 64, 3, kTf32 | kFp32D),
-    wgmma_multicast_config(24, 64, 3, kFp32D),           wgmma_multicast_config(32, 64, 3, kTf32 | kFp32D),
-    wgmma_multicast_config(40, 64, 3, kFp32D),           wgmma_multicast_config(48, 64, 3, kFp32D),
-    wgmma_multicast_config(64, 64, 3, kTf32 | kFp32D),   wgmma_multicast_config(72, 64, 3, kFp32D),
-    wgmma_multicast_config(80, 64, 3),                   wgmma_multicast_config(88, 64, 3, kFp32D),
-    wgmma_multicast_config(96, 64, 3),                   wgmma_multicast_config(104, 64, 3, kFp32D),
-    wgmma_multicast_config(112, 64, 3),                  wgmma_multicast_config(120, 64, 3),
-    wgmma_multicast_config(128, 64, 3, kTf32 | kFp32D),  wgmma_multicast_config(136, 64, 3),
-    wgmma_multicast_config(144, 64, 3),                  wgmma_multicast_config(152, 64, 3),
-    wgmma_multicast_config(160, 64, 3, kFp32D),          wgmma_multicast_config(192, 64, 3, kTf32 | kFp32D),
-    wgmma_multicast_config(200, 64, 3),                  wgmma_multicast_config(8, 128, 3, kFp32D),
-    wgmma_multicast_config(24, 128, 3, kFp32D),          wgmma_multicast_config(48, 128, 3),
-    wgmma_multicast_config(64, 128, 3, kTf32 | kFp32D),  wgmma_multicast_config(72, 128, 3, kFp32D),
-    wgmma_multicast_config(80, 128, 3),                  wgmma_multicast_config(88, 128, 3),
-    wgmma_multicast_config(96, 128, 3, kFp32D),          wgmma_multicast_config(104, 128, 3),
-    wgmma_multicast_config(112, 128, 3),                 wgmma_multicast_config(120, 128, 3, kFp32D),
-    wgmma_multicast_config(136, 128, 3, kFp32D),         wgmma_multicast_config(144, 128, 3),
-    wgmma_multicast_config(152, 128, 3, kFp32D),         wgmma_multicast_config(160, 128, 1),
-    wgmma_multicast_config(168, 128, 1),                 wgmma_multicast_config(176, 128, 1, kFp32D),
-    wgmma_multicast_config(184, 128, 1),                 wgmma_multicast_config(192, 128, 3, kTf32 | kFp32D),
-    wgmma_multicast_config(200, 128, 3),                 wgmma_multicast_config(208, 128, 1),
-    wgmma_multicast_config(216, 128, 3),                 wgmma_multicast_config(224, 128, 3),
-    wgmma_multicast_config(232, 128, 3),                 wgmma_multicast_config(240, 128, 3),
-    wgmma_multicast_config(256, 128, 3, kTf32 | kFp32D), wgmma_multicast_config(24, 192, 3),
-    wgmma_multicast_config(56, 192, 3),                  wgmma_multicast_config(80, 192, 3),
-    wgmma_multicast_config(96, 192, 1, kFp32D),          wgmma_multicast_config(104, 192, 1),
-    wgmma_multicast_config(112, 192, 1),                 wgmma_multicast_config(120, 192, 1),
-    wgmma_multicast_config(136, 192, 1, kFp32D),         wgmma_multicast_config(144, 192, 1),
-    wgmma_multicast_config(160, 192, 1),                 wgmma_multicast_config(168, 192, 1, kFp32D),
-    wgmma_multicast_config(176, 192, 1),                 wgmma_multicast_config(184, 192, 1),
-    wgmma_multicast_config(192, 192, 1, kFp32D),         wgmma_multicast_config(200, 192, 1),
-    wgmma_multicast_config(88, 256, 3),                  wgmma_multicast_config(104, 256, 3),
-    wgmma_multicast_config(136, 256, 1),                 wgmma_multicast_config(152, 256, 1),
+    wgmma_multicast_config(8, 64, 3, kFp32D),    wgmma_multicast_config(16, 64, 3, kFp32),
+    wgmma_multicast_config(24, 64, 3, kFp32D),   wgmma_multicast_config(32, 64, 3, kFp32),
+    wgmma_multicast_config(40, 64, 3, kFp32D),   wgmma_multicast_config(48, 64, 3, kFp32D),
+    wgmma_multicast_config(64, 64, 3, kFp32),    wgmma_multicast_config(72, 64, 3, kFp32D),
+    wgmma_multicast_config(80, 64, 3),           wgmma_multicast_config(88, 64, 3, kFp32D),
+    wgmma_multicast_config(96, 64, 3),           wgmma_multicast_config(104, 64, 3, kFp32D),
+    wgmma_multicast_config(112, 64, 3),          wgmma_multicast_config(120, 64, 3),
+    wgmma_multicast_config(128, 64, 3, kFp32),   wgmma_multicast_config(136, 64, 3),
+    wgmma_multicast_config(144, 64, 3),          wgmma_multicast_config(152, 64, 3),
+    wgmma_multicast_config(160, 64, 3, kFp32D),  wgmma_multicast_config(192, 64, 3, kFp32),
+    wgmma_multicast_config(200, 64, 3),          wgmma_multicast_config(8, 128, 3, kFp32D),
+    wgmma_multicast_config(24, 128, 3, kFp32D),  wgmma_multicast_config(48, 128, 3),
+    wgmma_multicast_config(64, 128, 3, kFp32),   wgmma_multicast_config(72, 128, 3, kFp32D),
+    wgmma_multicast_config(80, 128, 3),          wgmma_multicast_config(88, 128, 3),
+    wgmma_multicast_config(96, 128, 3, kFp32D),  wgmma_multicast_config(104, 128, 3),
+    wgmma_multicast_config(112, 128, 3),         wgmma_multicast_config(120, 128, 3, kFp32D),
+    wgmma_multicast_config(136, 128, 3, kFp32D), wgmma_multicast_config(144, 128, 3),
+    wgmma_multicast_config(152, 128, 3, kFp32D), wgmma_multicast_config(160, 128, 1),
+    wgmma_multicast_config(168, 128, 1),         wgmma_multicast_config(176, 128, 1, kFp32D),
+    wgmma_multicast_config(184, 128, 1),         wgmma_multicast_config(192, 128, 3, kFp32),
+    wgmma_multicast_config(200, 128, 3),         wgmma_multicast_config(208, 128, 1),
+    wgmma_multicast_config(216, 128, 3),         wgmma_multicast_config(224, 128, 3),
+    wgmma_multicast_config(232, 128, 3),         wgmma_multicast_config(240, 128, 3),
+    wgmma_multicast_config(256, 128, 3, kFp32),  wgmma_multicast_config(24, 192, 3),
+    wgmma_multicast_config(56, 192, 3),          wgmma_multicast_config(80, 192, 3),
+    wgmma_multicast_config(96, 192, 1, kFp32D),  wgmma_multicast_config(104, 192, 1),
+    wgmma_multicast_config(112, 192, 1),         wgmma_multicast_config(120, 192, 1),
+    wgmma_multicast_config(136, 192, 1, kFp32D), wgmma_multicast_config(144, 192, 1),
+    wgmma_multicast_config(160, 192, 1),         wgmma_multicast_config(168, 192, 1, kFp32D),
+    wgmma_multicast_config(176, 192, 1),         wgmma_multicast_config(184, 192, 1),
+    wgmma_multicast_config(192, 192, 1, kFp32D), wgmma_multicast_config(200, 192, 1),
+    wgmma_multicast_config(88, 256, 3),          wgmma_multicast_config(104, 256, 3),
+    wgmma_multicast_config(136, 256, 1),         wgmma_multicast_config(152, 256, 1),
     wgmma_multicast_config(160, 256, 1),
 };
 

@@ -44,8 +44,8 @@ py::dict describe(const KernelTraits& kernel, int i) {
     if (arch) compiled_for.append(arch);
   return py::dict("tile_m"_a = c.tile_m, "tile_n"_a = c.tile_n, "tile_k"_a = c.tile_k, "stages"_a = c.stages,
                   "threads"_a = c.threads, "smem_bytes"_a = c.smem_bytes, "blocks_per_sm"_a = c.blocks_per_sm,
-                  "warp_slices"_a = c.warp_slices, "boxes"_a = c.boxes, "pingpong"_a = c.pingpong, "alignment"_a = c.alignment, "fp32_d"_a = c.fp32_d,
-                  "maths"_a = maths, "archs"_a = archs, "compiled_for"_a = compiled_for);
+                  "warp_slices"_a = c.warp_slices, "boxes"_a = c.boxes, "pingpong"_a = c.pingpong, "alignment"_a = c.alignment,
+                  "fp32_d"_a = c.fp32_d, "maths"_a = maths, "archs"_a = archs, "compiled_for"_a = compiled_for);
 }
 
 py::tuple tuple_of(const Cluster& x) { return py::make_tuple(x.m, x.n, x.k); }
