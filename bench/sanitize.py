@@ -109,15 +109,16 @@ def runs(kernel: dict, checks: list[Check]) -> list[tuple[Check, list[str]]]:
         kernel: an entry of torch_addmm_tc.kernels().
         checks: the checks.
     """
-    found = []
+    found, configs = [], runnable_configs()[kernel["name"]]
     for case, d in checks:
+        if kernel["contiguous_operands"] and "strided" in (case.a, case.b):
+            continue
         names_of = {}
-        for name in runnable_configs()[kernel["name"]]:
-            names_of.setdefault(widened(case, name), []).append(name)
-        for case, names in names_of.items():
-            if not (kernel["contiguous_operands"] and "strided" in (case.a, case.b)):
-                out = empty_result(case, d)
-                found.append((Check(case, d), [name for name in names if multiplies(kernel, name, case, out)]))
+        for name in configs:
+            wide = widened(case, name)
+            if multiplies(kernel, name, wide, empty_result(wide, d)):
+                names_of.setdefault(wide, []).append(name)
+        found += [(Check(wide, d), names) for wide, names in names_of.items()]
     return found
 
 
