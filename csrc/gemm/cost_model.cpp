@@ -69,7 +69,7 @@ constexpr double kStores = 0.327;           // of L2: stores, over loads
 constexpr double kStraddlingStores = 1.27;  // the same if rows of D begin within lines
 constexpr double kStraddlingLines = 1.93;   // of L2: a row of 128 bytes that begins within a line, over one that begins with it
 constexpr double kStraddlingSectors = 3.69;  // the same of a row that begins within a sector of 32 bytes
-constexpr double kShortRows = 6.6;           // by hand, us of L2 for a wave, of rows of A of 48 or 80 bytes (h200-tried.md)
+constexpr double kShortRows = 6.6;           // by hand, us of L2 for a wave: rows of A of 48 or 80 bytes, if blocks share no B
 constexpr double kPartsOfLines = 0.4;        // by hand, of B from DRAM by TMA, if lines belong to two tiles
 constexpr double kSharedStraddling = 0.729;  // of what that adds, in clusters
 constexpr double kTmaStart = 0.564;          // wgmma_tma's barriers and tensor maps
@@ -264,7 +264,8 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const
             hot_lines_us(transpose(p.b), p.k, std::min<int64_t>(columns, p.n), std::min(tiles_m, clusters)));
   };
   const double row = double(p.k) * size_of(p.a.dtype);  // bytes
-  const double short_rows = boxes && row > 32 && straddles(32, p.a, p.m, p.k) ? kShortRows * std::max(0.0, 1 - row / 112) : 0;
+  const bool waits = boxes && cluster.m == 1 && row > 32 && straddles(32, p.a, p.m, p.k);
+  const double short_rows = waits ? kShortRows * std::max(0.0, 1 - row / 112) : 0;
   const double scale = device.gpu.dram_gb_per_s / kH200.dram_gb_per_s;
   const double of_b = double(p.k) * double(p.n) * double(matrices_of(p.b, p.batch)) * size_of(p.b.dtype);
   const double again_of_b = boxes && b_parts_of_lines > 0 && p.n > modes.columns ? kPartsOfLines * of_b : 0;
