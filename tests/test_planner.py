@@ -7,7 +7,7 @@ import torch
 from planned import TENSOR_CORES, TURING, plan
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.testing.cases import Case, refusal
+from torch_addmm_tc.testing.cases import Case, kernel_grid, multiplies, refusal, widened
 from torch_addmm_tc.tools.planning import H200, Plan, cluster_name
 
 HALVES = {kernel["name"] for kernel in tc.kernels() if "float16" in kernel["maths"]}  # kernels that multiply fp16
@@ -143,6 +143,12 @@ def test_the_reduction_finishes_d_where_tma_does_not_reach_c_or_d(case, apart):
 NO_FP32_D, NO_SUMS = "it writes no fp32 D of 16-bit operands", "TMA does not reach C or D, and it leaves no sums in workspace"
 
 
+def without_fp32_d():
+    """The names of the configurations that have no fp32 D of 16-bit operands."""
+    configs = [(f"{kernel['name']}/{i}", config) for kernel in tc.kernels() for i, config in enumerate(kernel["configs"])]
+    return [name for name, config in configs if not config["fp32_d"]]
+
+
 @pytest.mark.parametrize(
     "case, reason",
     [
@@ -161,11 +167,7 @@ NO_FP32_D, NO_SUMS = "it writes no fp32 D of 16-bit operands", "TMA does not rea
     ids=str,
 )
 def test_a_configuration_without_an_fp32_d_refuses_what_needs_one(case, reason):
-    names = [
-        f"{kernel['name']}/{i}"
-        for kernel in tc.kernels()
-        for i, config in enumerate(kernel["configs"]) if not config["fp32_d"]
-    ]  # fmt: skip
+    names = without_fp32_d()
     assert {name.split("/")[0] for name in names} == {"wgmma_tma", "wgmma_multicast"}
     problem = case.problem(case.inputs("cpu"), torch.empty(case.shape, dtype=case.out_dtype or case.dtype))
     for name in names:
@@ -173,6 +175,24 @@ def test_a_configuration_without_an_fp32_d_refuses_what_needs_one(case, reason):
         assert refusal(name, case) == reason
     others = [x for x in Plan.of(problem, H200).candidates if f"{x.kernel}/{x.index}" not in names]
     assert {NO_FP32_D, NO_SUMS}.isdisjoint(x.reason for x in others)
+
+
+@pytest.mark.parametrize("name", without_fp32_d())
+def test_a_configuration_without_an_fp32_d_takes_every_concern_of_the_grid_that_needs_none(name):
+    """The GPU tests leave out the cases that it refuses. This says what must be left, whatever the planner refuses."""
+    kernel = next(x for x in tc.kernels() if x["name"] == name.split("/")[0])
+    halves = [case for case in kernel_grid(kernel) if case.dtype != torch.float32]
+    taken = [case for case in halves if multiplies(kernel, name, widened(case, name))]
+    for concern in ("m", "k", "dtype", "a", "b", "activation", "batch"):
+        values = lambda cases: {getattr(case, concern) for case in cases}  # noqa: B023, E731
+        assert values(taken) == values(halves), concern
+    assert {str((x.beta, x.alpha)) for x in taken} == {str((x.beta, x.alpha)) for x in halves}
+    assert {"row", "row_pitched"} <= {x.c for x in taken} and {"(N)", "(1,N)", "(M,N)", "(B,M,N)"} <= {
+        x.broadcast for x in taken
+    }
+    # Nothing that TMA reaches is left out: 16-bit rows of C and D, whole, contiguous and in one matrix or stacked ones.
+    plain = [x for x in halves if (x.out_dtype, x.self_dtype, x.c, x.broadcast, x.batch) == (None, None, "row", "(M,N)", None)]
+    assert len(plain) > 300 and set(plain) <= set(taken)
 
 
 def test_a_configuration_without_an_fp32_d_splits_k_in_clusters_alone():
