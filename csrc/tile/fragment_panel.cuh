@@ -59,9 +59,9 @@ struct FragmentPanel {
           return static_cast<const T*>(b.data) + min(n0 + column(x), n - 1) * b.col + int64_t(vector(x)) * W * b.row;
         };
         const auto left = [&](int x) {  // elements
-          return n0 + column(x) < n ? int(min(k - int64_t(vector(x)) * W, int64_t(W + 1))) : 0;
+          return n0 + column(x) < n ? int(min(k - int64_t(vector(x)) * W, int64_t(W))) : 0;
         };
-        const auto whole = [&](int x) { return ALONG_K && left(x) >= W + (WIDTH == 2); };
+        const auto whole = [&](int x) { return ALONG_K && left(x) == W; };
         Words<4, ALONG_K ? WIDTH : 16> words[BATCH];
 #pragma unroll
         for (int x = 0; x < BATCH; ++x) {
@@ -128,7 +128,7 @@ struct RowFragments {
       return static_cast<const T*>(a.data) + min(m0 + i * 16 + h * 8 + lane / 4, m - 1) * a.row;
     };
     // The words of a row's last vector also hold elements of the next row. No row follows A's last.
-    const auto by_words = [&](const T* from) { return from + W + (WIDTH == 2) <= end; };
+    const auto by_words = [&](const T* from) { return from + W <= end; };
     Words<4, WIDTH> words[STEPS - 1][MMAS_M][2], last[MMAS_M][2];
 #pragma unroll
     for (int i = 0; i < MMAS_M; ++i)

@@ -41,7 +41,7 @@ struct Words {
 #pragma unroll
       for (int i = 0; i < N; ++i) load_word(x[i], first + i);
       x[N] = 0;
-      if (first != from) load_word(x[N], first + N);
+      if (first != from) load_half(x[N], first + N);  // all of it that is N words: the rest may lie beyond the matrix
     } else if constexpr (WIDTH == 4) {
 #pragma unroll
       for (int i = 0; i < N; ++i) load_word(x[i], static_cast<const uint32_t*>(from) + i * step);
@@ -72,6 +72,11 @@ struct Words {
  private:
   static __device__ __forceinline__ void load_word(uint32_t& to, const uint32_t* from) {
     asm volatile("ld.global.b32 %0, [%1];" : "=r"(to) : "l"(from));
+  }
+  static __device__ __forceinline__ void load_half(uint32_t& to, const uint32_t* from) {
+    uint16_t half;
+    asm volatile("ld.global.b16 %0, [%1];" : "=h"(half) : "l"(from));
+    to = half;
   }
 };
 
