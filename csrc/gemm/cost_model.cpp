@@ -5,6 +5,7 @@
 
 #include "ceil_div.h"
 #include "cost_parts.h"
+#include "raster_rows.h"
 
 namespace tc {
 namespace {
@@ -17,11 +18,11 @@ constexpr double kKept = 0.8;        // of a pass over it, what that saves
 // more: predictions of split-K spread more than others, and of many that look equal the pick is one that is predicted too short.
 constexpr double kReduce = 3.3;         // finish one kernel, start the reduction and read the first kernel's results
 constexpr double kReduceLayer = 0.035;  // of each layer, whose loads follow the last one's addition
-constexpr double kInL2 = 50e6;         // bytes that a reduction finds in L2; by hand, odd fp32 rows come half as fast from DRAM
-constexpr double kFromL2 = 0.9;        // of their time from DRAM
-constexpr double kBytesLeast = 0.1;    // of an epilogue, by hand, what does not depend on the bytes of C and D
-constexpr double kEpilogue = 10.4;     // of a tile of 128x256, if the configuration gives no time
-constexpr double kInterleaved = 1.12;  // of wgmma_interleaved's waves over wgmma_tma's
+constexpr double kInL2 = 50e6;        // bytes that a reduction finds in L2; by hand, odd fp32 rows come half as fast from DRAM
+constexpr double kFromL2 = 0.9;       // of their time from DRAM
+constexpr double kBytesLeast = 0.1;   // of an epilogue, by hand, what does not depend on the bytes of C and D
+constexpr double kEpilogue = 10.4;    // of a tile of 128x256, if the configuration gives no time
+constexpr double kInterleaved = 1.2;  // of wgmma_interleaved's waves over wgmma_tma's
 constexpr double kDViaRegisters = 0.816, kCViaRegisters = 1.16;  // 32 KB of a tile, copied by two warpgroups
 constexpr double kRowEnds = 142;                                 // columns that cost as much as the ends of a row of D
 constexpr double kEmptyTile = 0.6;        // of an epilogue, by hand, what a tile takes that has hardly an element in the matrix
@@ -57,6 +58,8 @@ constexpr double kPort = 81.3e3;            // the same for two neighbouring SMs
 constexpr double kL2 = 189e3;               // bytes per microsecond from L2, for each SM
 constexpr double kPrefetches = 0.396;       // of the launch, hidden by what small grids prefetch (prefetches_k_tiles)
 constexpr double kHotLine = 0.386e-3;       // a request to a line of L2 that other SMs ask for too
+constexpr double kHotSectors = 3e-3;        // the same of rows that begin within sectors of 32 bytes, which L2 does not merge
+constexpr double kUnhidden = 4;             // K tiles of a tile, by hand, whose waits for such rows nothing hides
 constexpr double kInStep = 1024;            // elements of K over which blocks that ask for the same lines stay in step, by hand
 constexpr double kSlices = 96;              // of L2, which serve one request at a time
 constexpr double kFreshGrid = 0.52;         // of kOverlap, lost by a grid without PDL (needs_order)
@@ -68,33 +71,33 @@ constexpr double kUnmerged = 1.67;          // the same of single blocks that sh
 constexpr double kStores = 0.327;           // of L2: stores, over loads
 constexpr double kStraddlingStores = 1.27;  // the same if rows of D begin within lines
 constexpr double kStraddlingLines = 1.93;   // of L2: a row of 128 bytes that begins within a line, over one that begins with it
-constexpr double kStraddlingSectors = 3.69;  // the same of a row that begins within a sector of 32 bytes
-constexpr double kShortRows = 6.6;           // by hand, us of L2 for a wave: rows of A of 48 or 80 bytes, if blocks share no B
-constexpr double kPartsOfLines = 0.4;        // by hand, of B from DRAM by TMA, if lines belong to two tiles
-constexpr double kSharedStraddling = 0.729;  // of what that adds, in clusters
-constexpr double kTmaStart = 0.564;          // wgmma_tma's barriers and tensor maps
-constexpr double kTmaTile = 1.08;            // of a tile of wgmma_tma, whatever its size, from the second on
-constexpr double kClusterStart = 0.63;       // kTmaStart of wgmma_cluster
-constexpr double kEmptyRows = 0.532;         // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
-constexpr double kClusterWave = 2.14;        // of a further wave of blocks that share K: 0.4 at few rows, and tens at many
+constexpr double kStraddlingSectors = 3.2;  // the same of a row that begins within a sector of 32 bytes
+constexpr double kPartsOfLines = 0.4;       // by hand, of B from DRAM by TMA, if lines belong to two tiles
+constexpr double kSharedStraddling = 0.6;   // of what that adds, in clusters
+constexpr double kTmaStart = 0.564;         // wgmma_tma's barriers and tensor maps
+constexpr double kThirdGroup = 0.45;        // the start of a third consumer warpgroup in wgmma_tma
+constexpr double kTmaTile = 1.08;           // of a tile of wgmma_tma, whatever its size, from the second on
+constexpr double kClusterStart = 0.63;      // kTmaStart of wgmma_cluster
+constexpr double kEmptyRows = 0.532;        // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
+constexpr double kClusterWave = 2.14;       // of a further wave of blocks that share K: 0.4 at few rows, and tens at many
 
 // wgmma_multicast, from its tile's size alone, as if most tiles waited for shared memory, which TMA writes and wgmma reads. That
 // describes their times best, although shared memory can do more (h200-tried.md, "A main loop without branches").
-constexpr double kWgmmaOfPeak = 0.802;        // share of the data sheet's peak that wgmma reaches
-constexpr double kShared = 260e3;             // bytes per microsecond through an SM's shared memory, as fitted
-constexpr double kRing = 0.888;               // the latency of a K tile's loads under load
-constexpr double kTransposedReads = 1.28;     // of wgmma's M operand, if it is not contiguous along K
-constexpr double kLeastKTile = 0.107;         // of one block, however many stages it has
-constexpr double kTransposedEpilogue = 4.58;  // of a tile of 128x256, 16-bit with a full C
-constexpr double kWideProduct = 1.058;        // of warpgroups with 128 columns, over those with 64
-constexpr double kWideEpilogue = 1.21;        // the same of the epilogue
-constexpr double kNextTile = 0.847;           // from a tile's epilogue to the next tile's products
-constexpr double kMulticastStart = 0.41;      // kTmaStart of this kernel: it has more of both
-constexpr double kCluster = 0.04;             // the start and the end of a block that the others wait for
-constexpr double kSharedSums = 0.0853;        // blocks that share K wait for each other and send sums
-constexpr double kSumsRate = 12.4e3;          // bytes per microsecond that a block receives from others
-constexpr double kInThrees = 0.887;           // share of the SMs that clusters of three occupy: 39 clusters on an H200
-constexpr double kInFours = 0.91;             // the same of clusters of four, 30, and of eight, 15
+constexpr double kWgmmaOfPeak = 0.802;       // share of the data sheet's peak that wgmma reaches
+constexpr double kShared = 260e3;            // bytes per microsecond through an SM's shared memory, as fitted
+constexpr double kRing = 0.888;              // the latency of a K tile's loads under load
+constexpr double kTransposedReads = 1.28;    // of wgmma's M operand, if it is not contiguous along K
+constexpr double kLeastKTile = 0.107;        // of one block, however many stages it has
+constexpr double kTransposedEpilogue = 3.9;  // of a tile of 128x256, 16-bit with a full C
+constexpr double kWideProduct = 1.058;       // of warpgroups with 128 columns, over those with 64
+constexpr double kWideEpilogue = 1.21;       // the same of the epilogue
+constexpr double kNextTile = 0.847;          // from a tile's epilogue to the next tile's products
+constexpr double kMulticastStart = 0.41;     // kTmaStart of this kernel: it has more of both
+constexpr double kCluster = 0.04;            // the start and the end of a block that the others wait for
+constexpr double kSharedSums = 0.0853;       // blocks that share K wait for each other and send sums
+constexpr double kSumsRate = 12.4e3;         // bytes per microsecond that a block receives from others
+constexpr double kInThrees = 0.887;          // share of the SMs that clusters of three occupy: 39 clusters on an H200
+constexpr double kInFours = 0.91;            // the same of clusters of four, 30, and of eight, 15
 
 // wgmma_shifted, by hand to seven problems on an H200. A K tile takes up to 1 us on an H100.
 constexpr double kShiftedKTile = 0.8;  // its producers' loads, shifts and stores of B
@@ -117,7 +120,7 @@ constexpr double kOneWarpStep = 0.932;   // of blocks of one warp, a K tile's lo
 constexpr double kOneWarpRow = 0.59;     // of their products and epilogue, what a single row takes
 // By hand, of a further wave of a batch, whose products have blocks of their own: 192 x 1x1981x96 takes 94.6 us in 46 waves (H100).
 constexpr double kSkinnyWave = 0.9;
-constexpr double kSkinnyRows = 0.6;  // by hand, of 16 rows: 16x4096x4096 takes 12.2, and 1x4096x4096 10.6
+constexpr double kSkinnyRows = 1.1;  // of 16 rows: 16x4096x4096 takes 12.2, and 1x4096x4096 10.6
 
 constexpr double large_tiles(const Config& config) { return double(config.tile_m * config.tile_n) / (128 * 256); }
 
@@ -155,7 +158,9 @@ double tma_epilogue_us(const Config& config, const PlanKey& p) {
 double tma_finish_us(const Config& config, const PlanKey& p) {
   return tma_epilogue_us(config, p) + activation_us(p.activation) * large_tiles(config) + kTmaTile;
 }
-double tma_start_us(const Config& config) { return kTmaStart - kTmaTile + kBoxStore * config.boxes; }
+double tma_start_us(const Config& config) {
+  return kTmaStart + (config.threads > 384 ? kThirdGroup : 0) - kTmaTile + kBoxStore * config.boxes;
+}
 
 double launch_us(const KernelTraits& kernel, const Config& config, const PlanKey& p, const Modes& modes,
                  const DeviceSpec& device) {
@@ -194,10 +199,11 @@ double product_us(const KernelTraits& kernel, const Config& config, Math math, c
 }
 
 // A wave takes the 4-norm of three times: a tile's on its SM, and those in which L2 and DRAM move what all tiles of the wave read
-// and write.
+// and write. A tile also waits for rows that many SMs ask for: 200704x240x40, whose rows have 80 bytes, takes 63.7 us in single
+// blocks of 128x128, and 45.1 in clusters of 2x1 that share B (H200).
 struct Wave {
-  double l2_us = 0, dram_us = 0;
-  double us(double tile_us) const { return norm4(tile_us, l2_us, dram_us); }
+  double l2_us = 0, dram_us = 0, wait_us = 0;
+  double us(double tile_us) const { return norm4(tile_us + wait_us, l2_us, dram_us); }
 };
 
 // Tiles in waves: each cluster that the GPU holds has one tile in a full wave, and some have one in the last.
@@ -212,16 +218,16 @@ struct Waves {
   }
 };
 
-// How long the blocks that read the same K tile of an operand x, (outer, K), wait for each other. A slice of L2 serves one request
-// at a time, of at most 128 bytes, and a K tile of short rows lies in few lines: 7616x8x88 row-major, whose blocks all read the
-// same 16 bytes of each row of B, takes 5.4 us in single blocks and 3.5 in clusters of 4x1 (H200). Over a long K blocks drift apart,
-// and ask for different lines: 23048x8x6872 and 23048x16x6872 take 120.9 and 120.8 us (H100).
-double hot_lines_us(const MatrixKey& x, int64_t k, int64_t rows, int64_t readers) {
+// The longest queue of requests at a slice of L2 if blocks, `readers`, read the same K tile of an operand x, (outer, K). A slice
+// serves one request at a time, of at most 128 bytes, and a K tile of short rows lies in few lines: 7616x8x88 row-major, whose blocks
+// all read the same 16 bytes of each row of B, takes 5.4 us in single blocks and 3.5 in clusters of 4x1 (H200). Over a long K blocks
+// drift apart, and ask for different lines: 23048x8x6872 and 23048x16x6872 take 120.9 and 120.8 us (H100).
+double queue_of(const MatrixKey& x, int64_t k, int64_t rows, int64_t readers) {
   const bool along_k = order_of(x) == Order::row_major;
   const double requests = double(along_k ? rows : std::min<int64_t>(k, 64) * ceil_div(rows, 64));
   const double pitch = double(along_k ? x.row : x.col) * size_of(x.dtype);
   const double lines = std::max(1.0, requests * std::min(1.0, pitch / 128 * std::max(1.0, double(k) / kInStep)));
-  return kHotLine * double(readers) * requests / std::min(kSlices, lines);
+  return double(readers) * requests / std::min(kSlices, lines);
 }
 
 // What rows of 128 bytes take of L2 beyond one, where rows of x begin within lines or sectors.
@@ -258,14 +264,17 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const
       size_of(p.d.dtype) * (straddles(128, p.d, p.m, p.n) ? kStraddlingStores : kStores);
   const double loads = ((a_rows + b_rows) * merged + again) * p.k / modes.layers() * size_of(p.a.dtype);
   const double l2 = (loads + stores) / (kL2 * device.gpu.num_sms);
-  const auto hot = [&](int64_t clusters) {  // for a tile
-    return double(p.k) * size_of(p.a.dtype) / (128 * modes.k_slices) *
-           (hot_lines_us(p.a, p.k, std::min<int64_t>(config.tile_m, p.m), std::min(tiles_n, clusters)) +
-            hot_lines_us(transpose(p.b), p.k, std::min<int64_t>(columns, p.n), std::min(tiles_m, clusters)));
+  // Requests in the longest queue at a slice of L2 for a K tile, if `across` tiles side by side read the same rows of A, and `down` tiles
+  // one below the other the same columns of B. `sectors`: only of an operand whose rows begin within sectors.
+  const auto queue = [&](int64_t across, int64_t down, bool sectors) {
+    const auto of = [&](const MatrixKey& x, int64_t outer, int64_t rows, int64_t readers) {
+      const bool within = boxes && straddles(32, x, outer, p.k);
+      return sectors && !within ? 0 : queue_of(x, p.k, std::min(rows, outer), readers);
+    };
+    return of(p.a, p.m, config.tile_m, across) + of(transpose(p.b), p.n, columns, down);
   };
-  const double row = double(p.k) * size_of(p.a.dtype);  // bytes
-  const bool waits = boxes && cluster.m == 1 && row > 32 && straddles(32, p.a, p.m, p.k);
-  const double short_rows = waits ? kShortRows * std::max(0.0, 1 - row / 112) : 0;
+  const double k_tiles = double(p.k) * size_of(p.a.dtype) / (128 * modes.k_slices);
+  const int group = evenly(int(tiles_m), rows_at_once(p, config, modes, device.gpu.num_sms));
   const double scale = device.gpu.dram_gb_per_s / kH200.dram_gb_per_s;
   const double of_b = double(p.k) * double(p.n) * double(matrices_of(p.b, p.batch)) * size_of(p.b.dtype);
   const double again_of_b = boxes && b_parts_of_lines > 0 && p.n > modes.columns ? kPartsOfLines * of_b : 0;
@@ -273,7 +282,10 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const
   const auto wave = [&](int64_t clusters) {
     const double sm = scale * (clusters * cluster.blocks() > device.gpu.num_sms / 2 ? kPort / 2 : kOwnPort);
     const double dram = std::max(clusters * bytes / (scale * kStreaming), bytes / cluster.blocks() / sm);
-    return Wave{clusters * l2 + hot(clusters) + short_rows, dram};
+    const double hot = kHotLine * k_tiles * queue(std::min(tiles_n, clusters), std::min(tiles_m, clusters), false);
+    const int64_t across = std::min(tiles_n, ceil_div(clusters, group)), down = std::min(tiles_m, ceil_div(clusters, across));
+    const double wait = kHotSectors * std::min(std::ceil(k_tiles), kUnhidden) * queue(across, down, true);
+    return Wave{clusters * l2 + hot, dram, wait};
   };
   const int64_t count = ceil_div(work, at_once);
   return {count, wave(at_once), wave(work - (count - 1) * at_once)};

@@ -17,7 +17,7 @@ constexpr double kGuardedSlices = -0.244;  // power of the groups of warps that 
 constexpr double kGuardedTile = 0.65;      // the first K tile and the start
 constexpr double kGuardedEpilogue = 0.48;  // of a tile of 64x64
 constexpr double kGuardedFullC = 0.9;      // of it, 64 rows of a full C, however few of a tile's columns lie in it
-constexpr double kGuardedLaunch = 1.6;
+constexpr double kGuardedLaunch = 2.1;
 constexpr double kGuardedExposed = 0.066;                // kExposed of this kernel
 constexpr double kOddResult = 2.8;                       // the epilogue of a D whose rows are not aligned to 16 bytes
 constexpr double kBy8 = 1.22, kBy4 = 1.45, kBy2 = 1.98;  // copies of operands whose rows are aligned to 8, 4 and 2 bytes
@@ -29,8 +29,8 @@ constexpr double kShortEpilogue = 0.26;  // of a tile of 64x64, while only its i
 constexpr double kShortFullC = 0.491;    // of 64 rows of a full C, as in mma_guarded
 constexpr double kShortOdd = 1.5;        // of the epilogue, by hand: rows of D that are not aligned to 16 bytes
 constexpr double kShortF32 = 1.5;        // by hand, what a C and a D in fp32 add to it
-constexpr double kShortLaunch = 1.03;    // of one wave
-constexpr double kShortAlone = 1.12;     // of one wave that leaves no room for the next kernel's
+constexpr double kShortLaunch = 0.88;    // of one wave
+constexpr double kShortAlone = 1;        // of one wave that leaves no room for the next kernel's
 constexpr double kShortWaves = 1.4;      // by hand, of all waves if a product has several: A and B come again and again
 
 // mma_stationary, fitted to 214 times of drawn problems on an H100 (bench/results/h200-tried.md has some of them).
@@ -41,7 +41,7 @@ constexpr double kStationaryC = 0.034;         // of a full C's vectors
 constexpr double kStationaryCElements = 0.24;  // of its elements
 constexpr double kStationaryF32 = 0.32;        // of a D in fp32, which leaves by element; by hand
 constexpr double kStationaryStep = 0.023;      // of 64 bytes of K: the products
-constexpr double kStationaryLoad = 0.04;       // the same of loading a warp's rows of A
+constexpr double kStationaryLoad = 0.03;       // the same of loading a warp's rows of A
 constexpr double kStationaryOdd = 1.6;         // the same of rows that are aligned to 4 or 2 bytes
 constexpr double kStationaryLatency = 1;       // of as many loads of A as a warp holds
 constexpr double kStationaryAhead = 0.26;      // of it, if the loads begin before the epilogue

@@ -8,6 +8,7 @@
 #include "../gemm/access.h"
 #include "../gemm/ceil_div.h"
 #include "../gemm/kernel.h"
+#include "../gemm/raster_rows.h"
 
 namespace tc {
 
@@ -46,12 +47,6 @@ struct Raster {
         of_group(std::max(1, group * tiles_n)),
         rows(group),
         last_rows(tiles_m % group ? tiles_m % group : group) {}
-
-  // Rows of a group, if `rows` rows form the fewest groups of at most `most` rows, and groups are as equal as possible.
-  static int evenly(int rows, int most) {
-    const int groups = std::max(1, int(ceil_div(rows, std::max(1, most))));
-    return std::max(1, int(ceil_div(rows, groups)));
-  }
 
   __device__ TileIndex operator[](int tile) const {
     const int above = of_group.into(tile), within = tile - above * of_group.value;
@@ -95,31 +90,13 @@ struct Schedule {
   Divisor tiles, products;
 
   Schedule(const Launch& call, int tile_k, int64_t products = 1)
-      : raster(call, rows_at_once(call)),
+      : raster(call, rows_at_once(call.desc, call.config, call.modes, call.device.gpu.num_sms)),
         k_tiles(int((call.desc.k + tile_k - 1) / tile_k)),
         per_slice((k_tiles + call.modes.k_slices - 1) / call.modes.k_slices),
         size(raster.size * call.modes.layers() * int(products)),
         prefetched(prefetches_k_tiles(call.desc, call.config, call.modes, call.device.gpu.num_sms) ? kPrefetched : 0),
         tiles(std::max(1, raster.size)),
         products(int(products)) {}
-
-  // The tiles that the GPU holds at once should span about as many rows as columns: the GPU then reads the least. If the GPU holds
-  // all tiles at once, the tiles of a GPC should span as many rows as columns, because L2 merges the reads of a GPC's SMs
-  // (needs_order). 1024x1024x4096 in tiles of 128x64 takes 14.8 us with groups of 4 rows, and 16.7 with 8 (H200). Stores take the
-  // time of a short K. Where rows of D begin within lines, tiles side by side then come one after the other, and L2 merges the parts of
-  // lines between them: 126 of 2016x1584x48 take 350 us, and 365 in groups that are as high as wide (H100).
-  static int rows_at_once(const Launch& call) {
-    constexpr int kSmsOfGpc = 16, kShortK = 128;
-    if (call.desc.k <= kShortK && straddles(128, call.desc.d, call.desc.m, call.desc.n)) return 1;
-    const int blocks = call.modes.cluster.blocks();
-    const int64_t tiles =
-        call.desc.batch * ceil_div(call.desc.m, call.config.tile_m) * ceil_div(call.desc.n, call.modes.columns);
-    const int64_t at_once = int64_t(call.device.gpu.num_sms) * call.config.blocks_per_sm;
-    const double columns_per_row =
-        double(call.modes.columns * call.modes.cluster.n) / (call.config.tile_m * call.modes.cluster.m);
-    if (blocks == 1 && tiles <= at_once) return int(std::ceil(std::sqrt(kSmsOfGpc * columns_per_row)));
-    return int(std::lround(std::sqrt(double(at_once) / blocks * columns_per_row)));
-  }
 
   __device__ WorkTile operator[](int work) const {
     const int layer = tiles.into(work), slice = products.into(layer), first = slice * per_slice;
