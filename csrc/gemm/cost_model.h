@@ -1,6 +1,6 @@
 // Predicts times in microseconds. Rates and constants are those of an H200, and were fitted to the times of drawn problems
-// (`python -m bench.candidates` measures, `python -m bench.fit` compares). DeviceSpec scales them to other GPUs; rates of L2 and shared
-// memory are taken to be the same on every Hopper.
+// (`python -m bench.candidates` measures, `python -m bench.fit` compares, `python -m bench.refit` fits). DeviceSpec scales them to
+// other GPUs; rates of L2 and shared memory are taken to be the same on every Hopper.
 #pragma once
 
 #include "kernel.h"
