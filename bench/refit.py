@@ -7,7 +7,7 @@ In each round it makes one constant after the other larger or smaller by a step 
 lowers it grows, and one that does not shrinks.
 
 A problem's loss tells how badly the predictions rank its candidates: the Kullback-Leibler divergence of the weights that
-predictions give them from the weights that times give them. A weight falls to 1 / e where a candidate takes 3 % longer, so that
+times give them from the weights that predictions give them. A weight falls to 1 / e where a candidate takes 3 % longer, so that
 slow candidates hardly count. A tenth of the mean error of the predictions near the shortest is added.
 
 The command fits to every second problem and prints how the picks fare at those and at the others, exchanges the halves, and

@@ -58,8 +58,8 @@ constexpr double kPort = 81.3e3;            // the same for two neighbouring SMs
 constexpr double kL2 = 189e3;               // bytes per microsecond from L2, for each SM
 constexpr double kPrefetches = 0.396;       // of the launch, hidden by what small grids prefetch (prefetches_k_tiles)
 constexpr double kHotLine = 0.386e-3;       // a request to a line of L2 that other SMs ask for too
-constexpr double kHotSectors = 3e-3;        // the same of rows that begin within sectors of 32 bytes, which L2 does not merge
-constexpr double kUnhidden = 4;             // K tiles of a tile, by hand, whose waits for such rows nothing hides
+constexpr double kHotSectors = 3e-3;        // the same, by which a tile waits for rows that begin within sectors of 32 bytes
+constexpr double kUnhidden = 4;             // K tiles, by hand, that wait for such rows: later ones are loaded in time
 constexpr double kInStep = 1024;            // elements of K over which blocks that ask for the same lines stay in step, by hand
 constexpr double kSlices = 96;              // of L2, which serve one request at a time
 constexpr double kFreshGrid = 0.52;         // of kOverlap, lost by a grid without PDL (needs_order)
@@ -199,8 +199,8 @@ double product_us(const KernelTraits& kernel, const Config& config, Math math, c
 }
 
 // A wave takes the 4-norm of three times: a tile's on its SM, and those in which L2 and DRAM move what all tiles of the wave read
-// and write. A tile also waits for rows that many SMs ask for: 200704x240x40, whose rows have 80 bytes, takes 63.7 us in single
-// blocks of 128x128, and 45.1 in clusters of 2x1 that share B (H200).
+// and write. A tile also waits for rows that begin within sectors and that many SMs ask for: 200704x240x40, whose rows have 80 bytes,
+// takes 63.7 us in single blocks of 128x128, and 45.1 in clusters of 2x1 that share B, in 256x128 (H200).
 struct Wave {
   double l2_us = 0, dram_us = 0, wait_us = 0;
   double us(double tile_us) const { return norm4(tile_us + wait_us, l2_us, dram_us); }
@@ -264,8 +264,8 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const
       size_of(p.d.dtype) * (straddles(128, p.d, p.m, p.n) ? kStraddlingStores : kStores);
   const double loads = ((a_rows + b_rows) * merged + again) * p.k / modes.layers() * size_of(p.a.dtype);
   const double l2 = (loads + stores) / (kL2 * device.gpu.num_sms);
-  // Requests in the longest queue at a slice of L2 for a K tile, if `across` tiles side by side read the same rows of A, and `down` tiles
-  // one below the other the same columns of B. `sectors`: only of an operand whose rows begin within sectors.
+  // Requests in the longest queue at a slice of L2 for a K tile, if `across` tiles side by side read the same rows of A, and
+  // `down` tiles one below the other the same columns of B. `sectors`: only for operands whose rows begin within sectors.
   const auto queue = [&](int64_t across, int64_t down, bool sectors) {
     const auto of = [&](const MatrixKey& x, int64_t outer, int64_t rows, int64_t readers) {
       const bool within = boxes && straddles(32, x, outer, p.k);

@@ -41,7 +41,7 @@ struct Words {
 #pragma unroll
       for (int i = 0; i < N; ++i) load_word(x[i], first + i);
       x[N] = 0;
-      if (first != from) load_half(x[N], first + N);  // all of it that is N words: the rest may lie beyond the matrix
+      if (first != from) load_half(x[N], first + N);  // its other half may lie beyond the matrix
     } else if constexpr (WIDTH == 4) {
 #pragma unroll
       for (int i = 0; i < N; ++i) load_word(x[i], static_cast<const uint32_t*>(from) + i * step);
