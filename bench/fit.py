@@ -59,6 +59,8 @@ class Timed:
 
     Args:
         problem: the SurveyProblem or BatchProblem.
+        key: the problem's text for the planner.
+        gpu: the Gpu.
         torch_addmm: torch.addmm's time in microseconds.
         candidates: (Candidate with this build's prediction, measured microseconds) pairs.
         unknown: names that this build does not have, or for which it would run something else.
@@ -66,6 +68,8 @@ class Timed:
     """
 
     problem: SurveyProblem | BatchProblem
+    key: str
+    gpu: Gpu
     torch_addmm: float
     candidates: tuple
     unknown: tuple[str, ...]
@@ -87,7 +91,7 @@ class Timed:
                 unknown.append(name)
         pick_is_timed = pick.exact_name in (x.exact_name for x, _ in found)
         problem = (BatchProblem if "batch" in row else SurveyProblem).of(row)
-        return cls(problem, row["torch"], tuple(found), tuple(unknown), pick_is_timed)
+        return cls(problem, row["key"], gpu, row["torch"], tuple(found), tuple(unknown), pick_is_timed)
 
     @property
     def pick(self):

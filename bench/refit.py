@@ -17,7 +17,6 @@ then fits to all. A gain at the fitted half alone is a fit to noise, and so is a
 import argparse
 import ctypes
 import itertools
-import json
 import math
 import os
 import re
@@ -25,7 +24,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 from bench.report import SLOWER, geometric_mean
 
@@ -43,9 +41,7 @@ inline double variable(const char* name, double& x, double value) {
   variables()[name] = &x;
   return value;
 }
-"""
-SET_CONSTANT = """
-extern "C" __attribute__((visibility("default"))) bool set_constant(const char* name, double value) {
+extern "C" __attribute__((used, visibility("default"))) inline bool set_constant(const char* name, double value) {
   const auto found = variables().find(name);
   if (found == variables().end()) return false;
   *found->second = value;
@@ -97,37 +93,17 @@ def build_copy() -> dict[str, float]:
                 f"two files declare {', '.join(sorted(twice))}; rename one, so that a name stands for one constant"
             )
         constants |= found
-        write(COPY / "csrc/gemm" / path.name, as_variables(path.read_text()) + SET_CONSTANT * (path.name == "cost_model.cpp"))
-    without_gpu = {name: value for name, value in os.environ.items() if name != "TORCH_CUDA_ARCH_LIST"} | {
-        "CUDA_VISIBLE_DEVICES": ""
-    }
+        write(COPY / "csrc/gemm" / path.name, as_variables(path.read_text()))
+    without_gpu = os.environ | {"CUDA_VISIBLE_DEVICES": "", "TORCH_CUDA_ARCH_LIST": ""}
     subprocess.run([sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"], cwd=COPY, env=without_gpu, check=True)
     return constants
 
 
 def log_weights(times) -> list[float]:
-    """Return the logarithms of the weights, whose sum is 1, of candidates whose times have the logarithms `times`."""
-    least = min(times)
-    total = math.log(sum(math.exp((least - x) / NEAR) for x in times))
-    return [(least - x) / NEAR - total for x in times]
-
-
-class Known(NamedTuple):
-    """A problem whose candidates were timed.
-
-    Args:
-        key: the problem's text for the planner.
-        gpu: the Gpu.
-        names: the candidates' exact names in this build.
-        times: the logarithms of their times.
-        torch_addmm: the logarithm of torch.addmm's time.
-    """
-
-    key: str
-    gpu: object
-    names: tuple[str, ...]
-    times: tuple[float, ...]
-    torch_addmm: float
+    """Return the logarithms of the weights, whose sum is 1, that times give their candidates."""
+    relative = [-math.log(x / min(times)) / NEAR for x in times]
+    total = math.log(sum(map(math.exp, relative)))
+    return [x - total for x in relative]
 
 
 class CostModel:
@@ -150,36 +126,21 @@ class CostModel:
     def set(self, name: str, value: float):
         assert self._library.set_constant(name.encode(), value), f"no constant {name}"
 
-    def load(self, path: Path) -> list[Known]:
-        """Return the problems of bench.candidates' file of which this build has at least two timed candidates."""
-        from bench.fit import Timed, moved
-        from torch_addmm_tc.tools.planning import Gpu
+    def predictions(self, problem) -> list[float]:
+        """Return the predicted times of the candidates of a problem that bench.fit loaded, a Timed."""
+        return [self._plan.of(problem.key, problem.gpu, x.exact_name).pick.microseconds for x, _ in problem.candidates]
 
-        result, problems = json.loads(path.read_text()), []
-        gpu, names = Gpu(**result["gpu"]), moved(result["rows"])
-        for row in result["rows"]:
-            timed = Timed.of(row, gpu, names).candidates
-            if len(timed) > 1:
-                exact, times = zip(*((x.exact_name, math.log(time)) for x, time in timed))
-                problems.append(Known(row["key"], gpu, exact, times, math.log(row["torch"])))
-        return problems
-
-    def predictions(self, problem: Known) -> list[float]:
-        """Return the logarithms of the candidates' predicted times."""
-        return [math.log(self._plan.of(problem.key, problem.gpu, name).pick.microseconds) for name in problem.names]
-
-    def loss(self, problems: list[Known]) -> float:
-        """Return the mean loss, as the module describes it."""
+    def loss(self, problems) -> float:
+        """Return the mean loss at some Timed, as the module describes it."""
         total = 0.0
         for problem in problems:
-            predicted = self.predictions(problem)
-            true, expected = log_weights(problem.times), log_weights(predicted)
-            divergence = NEAR * sum(math.exp(t) * (t - e) for t, e in zip(true, expected))
-            near = [(x, time) for x, time in zip(predicted, problem.times) if x < min(predicted) + FAR]
-            total += divergence + ERROR_WEIGHT * sum(min(FAR, abs(time - x)) for x, time in near) / len(near)
+            predicted, times = self.predictions(problem), [time for _, time in problem.candidates]
+            divergence = NEAR * sum(math.exp(t) * (t - p) for t, p in zip(log_weights(times), log_weights(predicted)))
+            near = [(p, t) for p, t in zip(predicted, times) if math.log(p / min(predicted)) < FAR]
+            total += divergence + ERROR_WEIGHT * sum(min(FAR, abs(math.log(t / p))) for p, t in near) / len(near)
         return total / len(problems)
 
-    def fit(self, problems: list[Known], names: list[str], rounds: int) -> dict[str, float]:
+    def fit(self, problems, names: list[str], rounds: int) -> dict[str, float]:
         """Return the values of the constants `names` that lower the loss at `problems`, and leave them set."""
         values, steps = {name: self.constants[name] for name in names}, dict.fromkeys(names, 1 + FIRST_STEP)
         for name, value in values.items():
@@ -197,15 +158,15 @@ class CostModel:
             self.set(name, values[name])
         return values
 
-    def outcome(self, problems: list[Known]) -> str:
+    def outcome(self, problems) -> str:
         """Write the picks' regret, and how many are slower than SLOWER of torch.addmm's speed."""
-        picks = []
+        picked = []
         for problem in problems:
             predicted = self.predictions(problem)
-            picks.append((problem, problem.times[predicted.index(min(predicted))]))
-        regret = geometric_mean(math.exp(time - min(problem.times)) for problem, time in picks)
-        slow = sum(problem.torch_addmm - time < math.log(SLOWER) for problem, time in picks)
-        return f"{regret:.4f}, {slow} of {len(picks)}"
+            picked.append(problem.candidates[predicted.index(min(predicted))][1])
+        regret = geometric_mean(time / problem.fastest[1] for problem, time in zip(problems, picked))
+        slow = sum(problem.torch_addmm / time < SLOWER for problem, time in zip(problems, picked))
+        return f"{regret:.4f}, {slow} of {len(picked)}"
 
 
 def main():
@@ -218,7 +179,9 @@ def main():
     if unknown := [name for name in names if name not in constants]:
         parser.error(f"csrc/gemm/cost_*.cpp declares no {', '.join(unknown)}; it declares {', '.join(constants)}")
     model = CostModel(constants)
-    problems = [problem for path in options.files for problem in model.load(path)]
+    from bench.fit import load  # imports the package
+
+    problems = [problem for path in options.files for problem in load(path) if len(problem.candidates) > 1]
     if len(problems) < 2:
         raise SystemExit("these files hold no two problems with times of several candidates that this build has")
     halves = {"every second": problems[::2], "the others": problems[1::2], "all": problems}

@@ -39,12 +39,13 @@ def test_rows_that_straddle_lines_cost_tma_time():
             assert straddling[key].microseconds > 1.05 * x.microseconds
 
 
-@given(m=st.integers(1, 2**16), n=st.integers(1, 2**16), k=st.integers(0, 2**16))
+@given(m=st.integers(1, 2**17), n=st.integers(1, 2**17), k=st.integers(0, 2**17))
 def test_predictions_are_positive_and_do_not_shrink_with_size(m, n, k):
     """A doubled size does not lower the prediction by more than 5 %.
 
-    Sizes are multiples of 16: an odd size may cost more than twice that size, because TMA cannot read it, and so may 8 columns,
-    whose rows begin within sectors of 32 bytes. The 5 % are for tiles and K slices, which may divide a doubled size better.
+    Sizes are multiples of 8: an odd size may cost more than twice that size, because TMA cannot read it. So may rows of an odd
+    multiple of 8 elements, which begin within sectors of 32 bytes. The 5 % are for tiles and K slices, which may divide a
+    doubled size more evenly.
     """
 
     def cost(m, n, k):
@@ -52,10 +53,10 @@ def test_predictions_are_positive_and_do_not_shrink_with_size(m, n, k):
         return tc.plan(make(n), make(m, k), make(k, n), gpu=H200).candidates[0].microseconds
 
     assert cost(m, n, k) > 0
-    least = 0.95 * cost(16 * m, 16 * n, 16 * k)
-    assert least <= cost(32 * m, 16 * n, 16 * k)
-    assert least <= cost(16 * m, 32 * n, 16 * k)
-    assert least <= cost(16 * m, 16 * n, 32 * k)
+    least = 0.95 * cost(8 * m, 8 * n, 8 * k)
+    assert least <= cost(16 * m, 8 * n, 8 * k)
+    assert n % 2 == 1 or least <= cost(8 * m, 16 * n, 8 * k)
+    assert k % 2 == 1 or least <= cost(8 * m, 8 * n, 16 * k)
 
 
 def test_peaks_are_found_by_the_drivers_name():
