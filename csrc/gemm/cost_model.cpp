@@ -100,8 +100,9 @@ constexpr double kInThrees = 0.887;          // share of the SMs that clusters o
 constexpr double kInFours = 0.91;            // the same of clusters of four, 30, and of eight, 15
 
 // wgmma_shifted, by hand to seven problems on an H200. A K tile takes up to 1 us on an H100.
-constexpr double kShiftedKTile = 0.8;  // its producers' loads, shifts and stores of B
-constexpr double kShiftedTile = 3;     // a tile's first loads of B, which nothing hides
+constexpr double kShiftedKTile = 0.48;  // its producers' copies, shifts and stores of B
+constexpr double kShiftedRows = 0.1;    // of 64 rows of A beside them
+constexpr double kShiftedTile = 3;      // a tile's first copies of B, which nothing hides
 
 // wgmma_bf16x6 and wgmma_bf16x6_rs, by hand.
 constexpr double kPartsStart = 1.2;  // of the parts, until the product reads them
@@ -328,7 +329,8 @@ double estimate_tma_epilogue(const KernelTraits& kernel, const Config& config, M
 double estimate_shifted(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
                         const DeviceSpec& device) {
   const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
-  const double product = std::max(tile_us(kernel, config, math, p, modes, device), k_tiles * kShiftedKTile) + kShiftedTile;
+  const double copies = kShiftedKTile + kShiftedRows * config.tile_m / 64;
+  const double product = std::max(tile_us(kernel, config, math, p, modes, device), k_tiles * copies) + kShiftedTile;
   const double tiles = waves_of(config, p, modes, device, false).us(product, tma_finish_us(config, p));
   return tiles + launch_us(kernel, config, p, modes, device) + tma_start_us(config);
 }

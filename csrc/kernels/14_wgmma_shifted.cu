@@ -1,14 +1,13 @@
 // wgmma_shifted: wgmma with a B whose rows begin anywhere.
 //
 // What changed from wgmma_tma: TMA needs rows that begin at multiples of 16 bytes, so that every other B is repacked by a launch
-// of its own, which reads and writes all weights before the product reads them again. Here two producer warpgroups copy B through
-// registers: they load the aligned 16-byte words that hold a vector, shift the vector into place (tile/shifted_tile.cuh) and store it
-// where TMA would have put it. The warpgroups take K tiles in turn: one waits for its loads while the other shifts and stores. L2 has
-// been asked for the K tiles behind. K tiles that lie inside B take no checks, which had cost more than the loads. A comes by TMA.
-// Consumer and epilogue are those of wgmma_tma.
+// of its own, which reads and writes all weights before the product reads them again. Here two producer warpgroups bring B. cp.async
+// copies the aligned 16-byte words that hold a row, three K tiles ahead. The warps then shift the row's vectors and store them where TMA
+// would have put them (tile/shifted_copy.cuh). K tiles that lie inside B take no checks. A comes by TMA. Consumer and epilogue are those
+// of wgmma_tma.
 //
-// Measured gain (H100, one run, before and after with torch.addmm's time): 120x32064x3072 whose weights lie 3138 apart takes 183 us in
-// wmma_kstage, the fastest before, and 108 (115); 300x10240x8192 with weights 8201 apart 176 (644).
+// Measured gain (H200): 64x6144x6144 row-major with rows 6215 apart takes 36.1 us, 51.3 in another run while the words went
+// through registers, and 99.8 in torch.addmm; 48x8192x6144 with weights 6343 apart 42.9, 44.9 and 157.1. A K tile takes 0.6 us.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o x.cubin csrc/kernels/14_wgmma_shifted.cu
 // Run:   python -m bench.sweep --kernel wgmma_shifted
@@ -20,46 +19,10 @@
 #include "../ptx/wgmma.cuh"
 #include "../tile/main_loop.cuh"
 #include "../tile/scheduler.cuh"
-#include "../tile/shifted_tile.cuh"
+#include "../tile/shifted_copy.cuh"
 
 namespace tc {
 namespace {
-
-constexpr int kAhead = 6;  // K tiles that L2 is asked for before they are loaded
-
-// B's tile, in blocks of 64 columns, as a producer warpgroup copies it.
-template <typename T, int BLOCKS, bool K_CONTIGUOUS>
-struct ShiftedBlocks {
-  static constexpr int BYTES = 64 * kBoxBytes;
-  ShiftedTile<T, 64, kBoxBytes / sizeof(T), K_CONTIGUOUS, 128> block[BLOCKS];
-
-  __device__ __forceinline__ void prefetch(int ahead, int k_left) const {
-#pragma unroll
-    for (const auto& x : block) x.prefetch_tile(ahead, k_left);
-  }
-  __device__ __forceinline__ void fetch(bool whole, int k_left) {
-#pragma unroll
-    for (auto& x : block)
-      if (whole) x.fetch_whole();
-      else x.fetch(k_left);
-  }
-  // Steps to the warpgroup's next K tile.
-  __device__ __forceinline__ void store(bool whole, uint32_t smem, int k_left) {
-#pragma unroll
-    for (int i = 0; i < BLOCKS; ++i) {
-      if (whole) block[i].store_whole(smem + i * BYTES);
-      else block[i].store(smem + i * BYTES, k_left);
-      block[i].skip();
-    }
-  }
-};
-
-template <typename T, bool K_CONTIGUOUS, int... I>
-__device__ __forceinline__ auto shifted_blocks(std::integer_sequence<int, I...>, const void* data, int64_t leading,
-                                               int64_t outer0, int64_t outer, int64_t k0, int64_t k) {
-  using Blocks = ShiftedBlocks<T, sizeof...(I), K_CONTIGUOUS>;
-  return Blocks{{{data, leading, outer0 + I * 64, outer, k0, k}...}};
-}
 
 template <int I, Math MATH, bool B_K_CONTIGUOUS>
 __global__ __launch_bounds__(kWgmmaShifted[I].threads, 1) void wgmma_shifted(
@@ -69,25 +32,27 @@ __global__ __launch_bounds__(kWgmmaShifted[I].threads, 1) void wgmma_shifted(
   using T = Operand<MATH>;
   constexpr Config CONFIG = kWgmmaShifted[I];
   constexpr int BLK_M = CONFIG.tile_m, BLK_N = CONFIG.tile_n, STAGES = CONFIG.stages, BOXES = CONFIG.boxes;
-  constexpr int BLK_K = kBoxBytes / int(sizeof(T)), STEPS = 4, PRODUCERS = kShiftingThreads / 128;
+  constexpr int BLK_K = kBoxBytes / int(sizeof(T)), STEPS = 4, WARPS = kShiftingThreads / 32;
+  using BCopy = ShiftedCopy<T, BLK_N, B_K_CONTIGUOUS, WARPS>;
   constexpr int BLOCKS_M = BLK_M / 64;
   constexpr bool REALLOCATES = BLOCKS_M > 1;  // moves registers from the producers to the consumer (setmaxnreg)
   constexpr int A_BYTES = BLK_M * 128, STAGE_BYTES = A_BYTES + BLK_N * 128;
   constexpr int BLOCK = 64 * 128;  // bytes of 64 rows of A or 64 columns of B in a stage, whichever direction is contiguous
-  static_assert(STAGES * (STAGE_BYTES + 16) + BOXES * (BLOCK + 8) + BLK_N * 4 == CONFIG.smem_bytes);
+  static_assert(STAGES * (STAGE_BYTES + 16) + BOXES * (BLOCK + 8) + BLK_N * 4 + WARPS * BCopy::BYTES <= CONFIG.smem_bytes);
 
   // ---- prologue ----
   extern __shared__ __align__(1024) char smem[];
-  const uint32_t stages = smem_address(smem);             // (STAGES, A tile then B tile)
-  char* const boxes = smem + STAGES * STAGE_BYTES;        // (BOXES, 64, 128 bytes) of C and D
-  char* const rows = boxes + BOXES * BLOCK;               // (BLK_N) of a C that is one row, up to 4 bytes each
-  const uint32_t full = smem_address(rows + BLK_N * 4);   // (STAGES) barriers: the stage holds a K tile
-  const uint32_t empty = full + STAGES * 8;               // (STAGES) barriers: the stage has been multiplied
-  const uint32_t c_full = empty + STAGES * 8;             // (BOXES) barriers: the box holds C
-  const int turn = warp_uniform(int(threadIdx.x) / 128);  // of a producer warpgroup; PRODUCERS: the consumer
+  const uint32_t stages = smem_address(smem);                  // (STAGES, A tile then B tile)
+  char* const boxes = smem + STAGES * STAGE_BYTES;             // (BOXES, 64, 128 bytes) of C and D
+  char* const rows = boxes + BOXES * BLOCK;                    // (BLK_N) of a C that is one row, up to 4 bytes each
+  const uint32_t full = smem_address(rows + BLK_N * 4);        // (STAGES) barriers: the stage holds a K tile
+  const uint32_t empty = full + STAGES * 8;                    // (STAGES) barriers: the stage has been multiplied
+  const uint32_t c_full = empty + STAGES * 8;                  // (BOXES) barriers: the box holds C
+  const uint32_t words = (c_full + BOXES * 8 + 15) / 16 * 16;  // (WARPS) parts of B's tiles, as copied
+  const int warp = warp_uniform(int(threadIdx.x) / 32);        // WARPS or more: the consumer
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {
-      mbarrier_init(full + s * 8, 1 + 4);  // the thread that starts TMA, and each warp of a producer
+      mbarrier_init(full + s * 8, 1 + WARPS);  // the thread that starts TMA, and each producer warp
       mbarrier_init(empty + s * 8, 1);
     }
     for (int i = 0; i < BOXES; ++i) mbarrier_init(c_full + i * 8, 1);
@@ -101,52 +66,32 @@ __global__ __launch_bounds__(kWgmmaShifted[I].threads, 1) void wgmma_shifted(
   if (schedule.size <= int(gridDim.x)) launch_dependents();
 
   // ---- main loop ----
-  if (turn < PRODUCERS) {  // producer warpgroups, which take K tiles in turn
+  if (warp < WARPS) {  // producer warpgroups
     if (REALLOCATES) warpgroup_reg_dealloc<144>();
-    const bool starts_tma = threadIdx.x % 128 == 0, arrives = threadIdx.x % 32 == 0;
-    RingPosition<STAGES> first;
+    const int lane = threadIdx.x % 32;
+    RingPosition<STAGES> at;
 #pragma unroll 1
     for (int work = blockIdx.x; work < schedule.size; work += gridDim.x) {
       const WorkTile work_tile = schedule[work];
       const int m0 = work_tile.tile.m * BLK_M, n0 = work_tile.tile.n * BLK_N, count = work_tile.count;
-      const int64_t k0 = int64_t(work_tile.first + turn) * BLK_K;
-      const auto k_left = [&](int t) {  // from K tile t on
-        return int(min(p.k - k0 - int64_t(t - turn) * BLK_K, int64_t(BLK_K)));
-      };
+      const int64_t k0 = int64_t(work_tile.first) * BLK_K;
       const TmaOperandTile<true> a{a_map, m0, work_tile.product};
-      auto b = shifted_blocks<T, B_K_CONTIGUOUS>(
-          std::make_integer_sequence<int, BLK_N / 64>(), matrix_of(p.b, work_tile.product).data,
-          B_K_CONTIGUOUS ? p.b.col : p.b.row, n0, p.n, k0, p.k);
-      // Whether K tile t lies inside B, with a vector behind it.
-      const bool columns_inside = n0 + BLK_N + (B_K_CONTIGUOUS ? 0 : 8) <= p.n;
-      const auto whole = [&](int t) {
-        return columns_inside && p.k - k0 - int64_t(t - turn) * BLK_K >= BLK_K + (B_K_CONTIGUOUS ? 8 : 0);
-      };
-      const auto prefetch = [&](int t, int ahead) {
-        if (t + ahead >= count) return;
-        b.prefetch(ahead, k_left(t + ahead));
-      };
+      BCopy b(matrix_of(p.b, work_tile.product), n0, p.n, k0, p.k, words + warp * BCopy::BYTES, warp, lane);
 #pragma unroll 1
-      for (int ahead = 0; ahead < kAhead; ahead += PRODUCERS) prefetch(turn, ahead);
-      if (turn < count) b.fetch(whole(turn), k_left(turn));
-      RingPosition<STAGES> at = first;
-      at.advance(turn);
-      first.advance(count);
+      for (int t = 0; t < BCopy::AHEAD; ++t) b.copy(t, count);
 #pragma unroll 1
-      for (int t = turn; t < count; t += PRODUCERS, at.template advance_by<PRODUCERS>()) {
+      for (int t = 0; t < count; ++t, at.advance()) {
         const uint32_t stage = stages + at.stage * STAGE_BYTES, barrier = full + at.stage * 8;
+        b.copy(t + BCopy::AHEAD, count);
         mbarrier_wait(empty + at.stage * 8, at.parity ^ 1);
-        if (starts_tma) {
+        if (threadIdx.x == 0) {
           mbarrier_arrive_expect(barrier, a.lines * kBoxBytes);
-          a.load(stage, barrier, int(k0) + (t - turn) * BLK_K);
+          a.load(stage, barrier, int(k0) + t * BLK_K);
         }
-        b.store(whole(t), stage + A_BYTES, k_left(t));
+        b.store(t, stage + A_BYTES);
         fence_proxy_async();  // wgmma reads what this thread has stored
         __syncwarp();
-        mbarrier_arrive_if(arrives, barrier);
-        // Not before the fence, which would wait for DRAM.
-        prefetch(t + PRODUCERS, kAhead);
-        if (t + PRODUCERS < count) b.fetch(whole(t + PRODUCERS), k_left(t + PRODUCERS));
+        mbarrier_arrive_if(lane == 0, barrier);
       }
     }
     return;

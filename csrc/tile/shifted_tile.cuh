@@ -47,40 +47,6 @@ struct ShiftedTile {
         if (exist(i, left) > 0) prefetch_l2(at + i * Tile::STEP * leading);
   }
 
-  __device__ __forceinline__ void skip() { next = step(); }
-
-  // Asks L2 for K tile `t` from the next one on. A thread asks for the first byte of a row of the tile: a row that does not begin with
-  // a line shares its last line with the next K tile.
-  __device__ __forceinline__ void prefetch_tile(int t, int k_left) const {
-    if (Tile::col() != 0) return;
-    const char* const first = next + t * (step() - next);
-#pragma unroll
-    for (int i = 0; i < Tile::COUNT; ++i)
-      if (exist(i, k_left) > 0) prefetch_l2(first + i * Tile::STEP * leading);
-  }
-
-  // fetch() and store() of a K tile that lies inside the operand, with at least a vector behind it: no vector is cut, and all words
-  // exist. A thread's rows are multiples of 8 apart, so that its vectors share one shift.
-  __device__ __forceinline__ void fetch_whole() {
-    const char* word = next - reinterpret_cast<uintptr_t>(next) % kChunk;
-#pragma unroll
-    for (int i = 0; i < Tile::COUNT; ++i, word += Tile::STEP * leading) {
-      asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(lo[i].x), "=r"(lo[i].y), "=r"(lo[i].z), "=r"(lo[i].w)
-                   : "l"(word));
-      asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4 + 16];"
-                   : "=r"(hi[i].x), "=r"(hi[i].y), "=r"(hi[i].z), "=r"(hi[i].w)
-                   : "l"(word));
-    }
-  }
-  __device__ __forceinline__ void store_whole(uint32_t smem) {
-    const int shift = int(reinterpret_cast<uintptr_t>(next) % kChunk);
-#pragma unroll
-    for (int i = 0; i < Tile::COUNT; ++i)
-      st_shared_16(smem + Tile::target() + i * Tile::STEP * Tile::COLS * 2, funnel(lo[i], hi[i], shift));
-    skip();
-  }
-
   __device__ __forceinline__ void fetch(int k_left) {
 #pragma unroll
     for (int i = 0; i < Tile::COUNT; ++i) {
@@ -100,7 +66,7 @@ struct ShiftedTile {
       const int shift = int(reinterpret_cast<uintptr_t>(next + i * Tile::STEP * leading) % kChunk);
       st_shared_16(smem + Tile::target() + i * Tile::STEP * Tile::COLS * 2, cut(funnel(lo[i], hi[i], shift), exist(i, k_left)));
     }
-    skip();
+    next = step();
   }
 
  private:
