@@ -50,6 +50,7 @@ CONFIGURATIONS = {
     "17_wgmma_bf16x6_rs": 6 * [HOPPER],
     "18_simt_kstage": 4 * [BOTH],
     "19_wgmma_interleaved": 4 * [HOPPER],
+    "20_mma_streamed": [HOPPER],
     "05_wmma_kstage": [AMPERE, HOPPER],
     "03_wmma_block": [AMPERE, BOTH],
     "04_wmma_double_buffer": [BOTH],

@@ -14,6 +14,7 @@
 #include "../csrc/gemm/feasibility.h"
 #include "../csrc/gemm/run.h"
 #include "../csrc/gemm/stationary_shape.h"
+#include "../csrc/gemm/streamed_shape.h"
 
 namespace {
 
@@ -149,9 +150,12 @@ void check(const GemmDesc& p, const PlanKey& key, const Candidate& x, const Devi
   const cudaLaunchConfig_t& product = recorded.launches[before];
   expect(int(product.blockDim.x) == x.config->threads, "another number of threads than the configuration says");
   const PlanKey as_run = x.exchanged ? exchange_operands(key) : key;
-  const bool stationary = std::strcmp(x.kernel->name, "mma_stationary") == 0;  // asks for what the problem needs of it
-  const int smem =
-      stationary ? StationaryShape(as_run, *x.config, device.gpu.num_sms).smem_bytes(*x.config) : x.config->smem_bytes;
+  const auto is = [&](const char* name) { return std::strcmp(x.kernel->name, name) == 0; };
+  const PlanKey as_read = after_repacks(as_run, x);
+  const int sms = device.gpu.num_sms;  // two kernels ask for what the problem needs of shared memory
+  const int smem = is("mma_stationary") ? StationaryShape(as_run, *x.config, sms).smem_bytes(*x.config)
+                   : is("mma_streamed") ? StreamedShape(as_read, *x.config, sms).smem_bytes(as_read, *x.config)
+                                        : x.config->smem_bytes;
   expect(
       smem <= x.config->smem_bytes && int(product.dynamicSmemBytes) == smem, "other shared memory than the configuration says");
   const Cluster& cluster = x.modes.cluster;

@@ -103,12 +103,13 @@ else:
         "09_wgmma_cluster": ["HGMMA", "UTMALDG", r"UCGABAR_\w+", r"LD\.E\.128"],
         "10_mma_guarded": ["LDGSTS", r"LDG[\w.]*\.128", "LDSM", r"HMMA\.16816\.F32"],
         "13_mma_stationary": [r"LDG[\w.]*\.128", r"LDS\.128", r"HMMA\.16816\.F32", r"STG[\w.]*\.128"],
-        "14_wgmma_shifted": ["HGMMA", "UTMALDG", r"LDG[\w.]*\.128", r"STS[\w.]*\.128", "UTMASTG"],
+        "14_wgmma_shifted": ["HGMMA", "UTMALDG", r"LDGSTS[\w.]*\.128", r"LDS\.128", r"STS[\w.]*\.128", "UTMASTG"],
         "15_wgmma_bf16x6": ["HGMMA", "UTMALDG", "UTMASTG", "FFMA"],  # FFMA: sums that are formed again in fp32
         "16_simt_skinny": [r"LDG[\w.]*", "FFMA"],
         "17_wgmma_bf16x6_rs": ["HGMMA", r"LDG[\w.]*\.128", r"STS[\w.]*\.128", "FFMA"],
         "18_simt_kstage": ["LDGSTS", r"LDS\.128", "FFMA"],
         "19_wgmma_interleaved": ["HGMMA", "UTMALDG", r"STS\.U16", r"STG[\w.]*\.128"],
+        "20_mma_streamed": ["UBLKCP", r"LDS\.128", r"HMMA\.(16816\.F32|1688\.F32\.TF32)", r"STG[\w.]*"],
         "12_mma_short": [r"LDG[\w.]*\.128", "LDSM", r"HMMA\.16816\.F32", r"STG[\w.]*\.128"],
     }
 

@@ -216,6 +216,23 @@ def test_mma_stationary_says_what_it_cannot_run():
     assert "do not fit shared memory" in reason(20000, 300, 4096)  # 64 columns of B take 512 KB
 
 
+def test_mma_streamed_says_what_it_cannot_run():
+    """A bulk copy brings what lies between rows too, so that rows of A which lie apart are copied first."""
+
+    def candidate(m, n, k, **options):
+        return next(x for x in plan(Case(m, n, k, **options)).candidates if x.kernel == "mma_streamed")
+
+    assert "do not fit shared memory" in candidate(20000, 300, 4096).reason
+    for k in (0, 1, 13, 147):
+        assert candidate(20000, 300, k).reason is None
+    for options, repacked in (({}, False), ({"a": "row_odd"}, False), ({"a": "col"}, True), ({"a": "strided"}, True)):
+        x = candidate(20000, 300, 147, **options)
+        assert (x.reason, x.repack_a, x.repack_b) == (None, repacked, False)
+    a, b = torch.empty(5000, 400, dtype=torch.float16, device="meta"), torch.empty(64, 40, dtype=torch.float16, device="meta")
+    apart = next(x for x in tc.plan(None, a[:, :40], b.t(), gpu=H200).candidates if x.kernel == "mma_streamed")
+    assert apart.repack_a and not apart.repack_b
+
+
 def test_wgmma_interleaved_repacks_what_it_cannot_read():
     """B's K tiles begin anywhere only if rows of B are contiguous. Products must begin whole rows apart."""
     apart = {"batch": 3, "broadcast": "(B,M,N)", "batches": ("odd",) * 3}

@@ -7,6 +7,7 @@
 #include "cost_model.h"
 #include "cost_parts.h"
 #include "stationary_shape.h"
+#include "streamed_shape.h"
 
 namespace tc {
 namespace {
@@ -48,6 +49,20 @@ constexpr double kStationaryAhead = 0.26;      // of it, if the loads begin befo
 constexpr double kStationaryWait = 1.56;       // of a warp's chunk, alone on its SM
 constexpr double kStationaryPanel = 0.39;      // of a chunk of B, for 64 bytes of K
 constexpr double kStationaryStream = 1.19;     // of DRAM's time
+
+// mma_streamed, by hand from 46 times on an H200 (bench/results/h200-tried.md, "Rows that begin anywhere, by bulk copies").
+constexpr double kStreamedStart = 3.5;    // of the blocks, the first columns of B and the first rows of A
+constexpr double kStreamedPanel = 0.016;  // of 1024 bytes of a panel
+constexpr double kStreamedA = 0.006;      // of 64 bytes of K of a tile's rows
+constexpr double kStreamedB = 0.019;      // of 64 bytes of K of 64 columns
+constexpr double kStreamedOdd = 2;        // of both, where rows begin at odd multiples of 2 bytes
+constexpr double kStreamedRows = 0.16;    // of a tile of 16x64: the epilogue, if D has 16-bit rows
+constexpr double kStreamedF32 = 0.36;     // the same of another D
+constexpr double kStreamedC = 0.37;       // of a full C
+constexpr double kStreamedChunks = 1.3;   // of these, if D has several chunks of columns
+constexpr double kStreamedStep = 0.33;    // of 64 bytes of K of a warp's chunk, alone on its SM
+constexpr double kStreamedWait = 0.8;     // of a warp's chunk otherwise
+constexpr double kStreamedStream = 1.19;  // of DRAM's time
 
 // simt_kstage, with its configurations' rates fitted to 835 times on an H200 (bench.candidates --float32 --seed 20311126).
 constexpr double kKstageLaunch = 2.65;
@@ -122,6 +137,25 @@ double estimate_stationary(const KernelTraits&, const Config& config, Math, cons
   const double waves = double(ceil_div(p.batch * shape.panels * shape.walkers, device.gpu.num_sms));  // of blocks
   return norm4(busy * waves, waiting * waves, kStationaryStream * dram_us(p, 1, device)) +
          kStationaryPanel * depth * chunks * waves + kStationaryStart + kLaunch - kOverlap;
+}
+
+// An SM takes as long as its warps' accesses to shared memory and stores, or as one warp's latencies.
+double estimate_streamed(const KernelTraits&, const Config& config, Math, const PlanKey& p, const Modes&,
+                         const DeviceSpec& device) {
+  const StreamedShape shape(p, config, device.gpu.num_sms);
+  if (shape.chunks == 0) return 0;
+  const double depth = double(shape.depth), chunks = double(shape.chunks), width = double(shape.width) / config.tile_n;
+  const double tiles = double(ceil_div(ceil_div(p.m, config.tile_m), shape.walkers));  // of a block
+  const double rounds = double(shape.rounds(p.m, config, shape.walkers, shape.warps));
+  const double epilogue = (takes_rows(p) ? kStreamedRows : kStreamedF32) + (has_full_c(p) ? kStreamedC : 0);
+  const double odd = alignment(p.a, p.m, p.k) < 4 ? kStreamedOdd : 1;
+  const double several = p.n > config.tile_n ? kStreamedChunks : 1;
+  const double busy = several * tiles * chunks * ((kStreamedA + kStreamedB * width) * depth * odd + epilogue * width);
+  const double waiting = rounds * chunks * (kStreamedStep * depth + kStreamedWait);
+  const double panel = kStreamedPanel * chunks * double(shape.width) * depth * StreamedShape::kStep / 1024;
+  const double waves = double(ceil_div(p.batch * shape.panels * shape.walkers, device.gpu.num_sms));  // of blocks
+  return norm4(busy * waves, waiting * waves, kStreamedStream * dram_us(p, 1, device)) + (kStreamedStart + panel) * waves +
+         kLaunch - kOverlap;
 }
 
 // An SM is busy with the instructions of all of its tiles, and a block waits for each of its K tiles.

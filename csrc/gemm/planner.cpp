@@ -5,6 +5,7 @@
 #include "ceil_div.h"
 #include "cost_model.h"
 #include "feasibility.h"
+#include "streamed_shape.h"
 
 namespace tc {
 namespace {
@@ -78,18 +79,12 @@ void choose_modes(Candidate& x, const PlanKey& key, int slices, const DeviceSpec
   if (!any && !x.reason) x.reason = "it does not split this problem's K into that many slices";
 }
 
-// The key as the product reads it, with the candidate's repacked operands.
-PlanKey after_repacks(PlanKey key, const Candidate& x) {
-  if (x.repack_a) key.a = repacked(key.a, key.m, key.k, x.a_along_k()), key.a.alignment = 16;
-  if (x.repack_b) key.b = transpose(repacked(transpose(key.b), key.n, key.k, x.b_along_k())), key.b.alignment = 16;
-  return key;
-}
-
 // Whether a kernel that reads vectors needs A repacked. With aligned_b_alone it finds rows by their numbers, and they may begin anywhere
 // if B's K tiles may.
 bool must_repack_a(const Candidate& x, const PlanKey& key) {
   const bool by_number = x.kernel->access == OperandAccess::aligned_b_alone;
   if (by_number && key.k > 0 && !numbers_rows(key.a)) return true;
+  if (x.kernel->access == OperandAccess::dense_a_along_k && !StreamedShape::is_dense(key.a, key.m, key.k)) return true;
   const bool anywhere = by_number && order_of(key.b) == Order::row_major;
   return needs_repack(key.a, key.m, key.k, x.a_along_k(), anywhere ? 2 : x.config->alignment);
 }
@@ -152,6 +147,12 @@ std::string name_of(const Cluster& x) {
 }
 
 }  // namespace
+
+PlanKey after_repacks(PlanKey key, const Candidate& x) {
+  if (x.repack_a) key.a = repacked(key.a, key.m, key.k, x.a_along_k()), key.a.alignment = 16;
+  if (x.repack_b) key.b = transpose(repacked(transpose(key.b), key.n, key.k, x.b_along_k())), key.b.alignment = 16;
+  return key;
+}
 
 Workspace workspace_of(const PlanKey& key, const Candidate& x) {
   const PlanKey p = x.exchanged ? exchange_operands(key) : key;

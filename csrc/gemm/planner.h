@@ -34,6 +34,9 @@ struct Candidate {
   int layers() const { return finish_apart || modes.layers() > 1 ? modes.layers() : 0; }
 };
 
+// The key as a candidate's product reads it, with repacked operands. `key` is exchanged already if the candidate exchanges operands.
+PlanKey after_repacks(PlanKey key, const Candidate& x);
+
 // The offset of each part of the workspace, and the workspace's size, in bytes.
 struct Workspace {
   int64_t a, b, partials, size;

@@ -3,6 +3,7 @@
 #include "../gemm/cost_model.h"
 #include "../gemm/feasibility.h"
 #include "../gemm/stationary_shape.h"
+#include "../gemm/streamed_shape.h"
 #include "01_simt.h"
 #include "02_wmma_naive.h"
 #include "03_wmma_block.h"
@@ -22,6 +23,7 @@
 #include "17_wgmma_bf16x6_rs.h"
 #include "18_simt_kstage.h"
 #include "19_wgmma_interleaved.h"
+#include "20_mma_streamed.h"
 
 namespace tc {
 namespace {
@@ -33,6 +35,14 @@ constexpr bool kSplitK = true;  // KernelTraits::split_k
 
 const char* fits_stationary(const PlanKey& key, const Config& config, const DeviceSpec& device) {
   const bool fits = StationaryShape(key, config, device.gpu.num_sms).chunks > 0;
+  return fits ? nullptr : "its columns of B, all of K deep, do not fit shared memory";
+}
+
+const char* fits_streamed(const PlanKey& key, const Config& config, const DeviceSpec& device) {
+  PlanKey as_read = key;
+  if (needs_repack(key.a, key.m, key.k, true, config.alignment) || !StreamedShape::is_dense(key.a, key.m, key.k))
+    as_read.a = repacked(key.a, key.m, key.k, true);
+  const bool fits = StreamedShape(as_read, config, device.gpu.num_sms).chunks > 0;
   return fits ? nullptr : "its columns of B, all of K deep, do not fit shared memory";
 }
 
@@ -140,6 +150,10 @@ Span<const KernelTraits> kernels() {
           "for a large A whose rows begin anywhere: a tile has every second, fourth or eighth of them, no repack", Unit::wgmma,
           WgmmaInterleavedMaths::set, kOtherOrder, OperandAccess::aligned_b_alone, kSplitK, estimate_interleaved, kSingleBlock,
           {}, rows_fit_coordinates),
+      rung<kMmaStreamed>(
+          "mma_streamed", "for many rows and a short K: B stays in shared memory, bulk copies bring the rows of A",
+          Unit::mma_sync, MmaStreamedMaths::set, kOtherOrder, OperandAccess::dense_a_along_k, !kSplitK, estimate_streamed,
+          kSingleBlock, {}, fits_streamed),
   };
   return ladder;
 }

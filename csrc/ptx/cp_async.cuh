@@ -45,6 +45,10 @@ __device__ __forceinline__ uint32_t ld_shared_4(uint32_t smem_src) {
   return x;
 }
 
+__device__ __forceinline__ void st_shared_4(uint32_t smem_dst, uint32_t x) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(smem_dst), "r"(x) : "memory");
+}
+
 __device__ __forceinline__ void st_shared_2(uint32_t smem_dst, uint16_t x) {
   asm volatile("st.shared.b16 [%0], %1;" ::"r"(smem_dst), "h"(x) : "memory");
 }

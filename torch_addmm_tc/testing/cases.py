@@ -270,8 +270,9 @@ def kernel_grid(kernel: dict) -> list[Case]:
     return grid
 
 
-# Of configurations that keep all of K in shared memory: 43 and 38 times 64 bytes of 64 columns.
-LONGEST_K = {"mma_stationary/0": 1376, "mma_stationary/1": 1216}
+# The longest K of 16-bit operands that configurations take which keep all of K in shared memory. 64 columns of B have 43 and 38
+# times 64 bytes, or 36 times beside two tiles of A.
+LONGEST_K = {"mma_stationary/0": 1376, "mma_stationary/1": 1216, "mma_streamed/0": 1152}
 
 
 def multiplies(kernel: dict, name: str, case: Case, out: torch.Tensor | None = None) -> bool:
@@ -283,7 +284,7 @@ def multiplies(kernel: dict, name: str, case: Case, out: torch.Tensor | None = N
         case: the case.
         out: a CPU tensor with the strides of D. Default: a contiguous one.
     """
-    taken = case.k <= LONGEST_K.get("/".join(name.split("/")[:2]), case.k)
+    taken = case.k * case.dtype.itemsize <= 2 * LONGEST_K.get("/".join(name.split("/")[:2]), 2 * case.k)
     compiled = bool(_maths(case) & set(_config(name)["maths"]))
     return taken and compiled and refusal(name, case, out=out) is None
 

@@ -1,0 +1,72 @@
+// A panel of B in shared memory, in the order of the fragments of mma.sync.
+#pragma once
+
+#include "../ptx/mma.cuh"
+#include "streamed_rows.cuh"
+
+namespace tc {
+
+// (steps of K, columns, 64 bytes). Lane q of a column takes words q, q + 4, q + 8 and q + 12 of a step, which lie in 16 bytes here.
+// Eight lanes at a time read two columns, which are 128 bytes. Of 16 columns, two mma.sync take those that leave a lane's sums side by
+// side: lane q has columns 4q to 4q + 3. TF32: words are rounded.
+template <typename T, bool TF32>
+struct WordPanel {
+  uint32_t smem;
+  int columns, depth;  // depth: steps
+
+  static __device__ uint32_t offset(int column, int q) { return (column * 4 + (q ^ column / 2 % 4)) * 16; }
+  // Of word w of a step of B's column `column`, from the panel's first on.
+  static __device__ uint32_t word_offset(int column, int w) {
+    const int place = column / 16 * 16 + column % 4 / 2 * 8 + column % 16 / 4 * 2 + column % 2;
+    return offset(place, w % 4) + w / 4 * 4;
+  }
+  // Of this lane's vector of column lane / 4 after column j0, a multiple of 16. Another eight columns lie 512 bytes further.
+  __device__ uint32_t lane_address(int step, int j0) const {
+    const int lane = threadIdx.x % 32;
+    return smem + (step * columns + j0) * kStepBytes + offset(lane / 4, lane % 4);
+  }
+
+  // Brings columns column0 and on, a tile of them in shared memory, into the panel's order. By a warp, 16 lanes to a column.
+  template <bool ODD>
+  __device__ __forceinline__ void put(const StreamedRows& tile, uint32_t from, int column0, int lane) const {
+    const int w = lane % 16;
+#pragma unroll 1
+    for (int r = lane / 16; r < tile.rows; r += 2) {
+      const RowWords<ODD> row(from + tile.offset(r), w);
+      uint32_t to = smem + word_offset(column0 + r, w);
+#pragma unroll 4
+      for (int step = 0; step < depth; ++step, to += columns * kStepBytes)
+        st_shared_4(to, rounded(row.word(step * 16) & row_mask(tile.bytes - step * kStepBytes - w * 4)));
+    }
+  }
+
+  // Copies columns n0 and on of B, any strides, by element. THREADS threads take neighbouring columns, or words if columns are contiguous.
+  // Zeros fill the panel beyond B's edges.
+  template <int THREADS>
+  __device__ __forceinline__ void load(const MatrixView& b, int64_t n0, int64_t n, int64_t k) const {
+    constexpr int PER_WORD = 4 / sizeof(T);  // elements
+    const bool along_k = b.row == 1;
+    const int words = depth * 16, thread = threadIdx.x;
+#pragma unroll 1
+    for (int column = along_k ? thread / 32 : thread % 32; column < columns; column += along_k ? THREADS / 32 : 32) {
+      const bool inside = n0 + column < n;
+      const T* const first = static_cast<const T*>(b.data) + (inside ? n0 + column : 0) * b.col;
+#pragma unroll 4
+      for (int w = along_k ? thread % 32 : thread / 32; w < words; w += along_k ? 32 : THREADS / 32) {
+        const T* const from = first + int64_t(w) * PER_WORD * b.row;
+        const auto bits = [&](int e) -> uint32_t {
+          if (!inside || w * PER_WORD + e >= k) return 0;
+          if constexpr (sizeof(T) == 4) return *reinterpret_cast<const uint32_t*>(from);
+          else return reinterpret_cast<const uint16_t&>(from[e * b.row]);
+        };
+        const uint32_t x = sizeof(T) == 4 ? bits(0) : bits(0) | bits(1) << 16;
+        st_shared_4(smem + w / 16 * columns * kStepBytes + word_offset(column, w % 16), rounded(x));
+      }
+    }
+  }
+
+ private:
+  static __device__ uint32_t rounded(uint32_t x) { return TF32 ? to_tf32(x) : x; }
+};
+
+}  // namespace tc
