@@ -303,7 +303,8 @@ Status launch_config(const Launch& call) {
       constexpr auto kernel = mma_streamed<I, math, odd>;
       const Status smem = allow_smem<kernel>(config.smem_bytes, call.device.ordinal);
       if (!smem.ok()) return smem;
-      const Grid blocks{shape.panels * shape.walkers, config.threads, shape.smem_bytes(p, config), 1, true, p.batch};
+      const bool pdl = !needs_order(p, config, call.modes);
+      const Grid blocks{shape.panels * shape.walkers, config.threads, shape.smem_bytes(p, config), 1, pdl, p.batch};
       return launch_grid<kernel, true>(blocks, call.device, call.stream, p, grid);
     };
     const bool odd = alignment(p.a, p.m, p.k) < 4 || (shape.streams_b && alignment(p.b, p.k, p.n) < 4);
