@@ -42,14 +42,14 @@ __global__ __launch_bounds__(kWgmmaShifted[I].threads, 1) void wgmma_shifted(
 
   // ---- prologue ----
   extern __shared__ __align__(1024) char smem[];
-  const uint32_t stages = smem_address(smem);                  // (STAGES, A tile then B tile)
-  char* const boxes = smem + STAGES * STAGE_BYTES;             // (BOXES, 64, 128 bytes) of C and D
-  char* const rows = boxes + BOXES * BLOCK;                    // (BLK_N) of a C that is one row, up to 4 bytes each
-  const uint32_t full = smem_address(rows + BLK_N * 4);        // (STAGES) barriers: the stage holds a K tile
-  const uint32_t empty = full + STAGES * 8;                    // (STAGES) barriers: the stage has been multiplied
-  const uint32_t c_full = empty + STAGES * 8;                  // (BOXES) barriers: the box holds C
-  const uint32_t words = (c_full + BOXES * 8 + 15) / 16 * 16;  // (WARPS) parts of B's tiles, as copied
-  const int warp = warp_uniform(int(threadIdx.x) / 32);        // WARPS or more: the consumer
+  const uint32_t stages = warp_uniform(smem_address(smem));          // (STAGES, A tile then B tile)
+  char* const boxes = smem + STAGES * STAGE_BYTES;                   // (BOXES, 64, 128 bytes) of C and D
+  char* const rows = boxes + BOXES * BLOCK;                          // (BLK_N) of a C that is one row, up to 4 bytes each
+  const uint32_t full = stages + uint32_t(rows + BLK_N * 4 - smem);  // (STAGES) barriers: the stage holds a K tile
+  const uint32_t empty = full + STAGES * 8;                          // (STAGES) barriers: the stage has been multiplied
+  const uint32_t c_full = empty + STAGES * 8;                        // (BOXES) barriers: the box holds C
+  const uint32_t words = (c_full + BOXES * 8 + 15) / 16 * 16;        // (WARPS) parts of B's tiles, as copied
+  const int warp = warp_uniform(int(threadIdx.x) / 32);              // WARPS or more: the consumer
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {
       mbarrier_init(full + s * 8, 1 + WARPS);  // the thread that starts TMA, and each producer warp
