@@ -17,7 +17,6 @@ from conftest import NO_GPU
 
 import torch_addmm_tc as tc
 from torch_addmm_tc.testing.cases import (
-    LONGEST_K,
     Case,
     kernel_grid,
     multiplies,
@@ -25,6 +24,7 @@ from torch_addmm_tc.testing.cases import (
     runnable_configs,
     sample,
     suited,
+    takes_k,
     widened,
 )
 from torch_addmm_tc.testing.inputs import integers, matrix
@@ -82,7 +82,7 @@ def test_sums_of_integers_are_exact(kernel, m, n, k):
     args, expected = integers(m, n, k, "cuda")
     case = suited(Case(m, n, k, beta=1, alpha=1), kernel)
     args, out = [x.to(case.dtype) for x in args], torch.full((m, n), math.nan, device="cuda")
-    if k > LONGEST_K.get("/".join(kernel.split("/")[:2]), k):
+    if not takes_k(kernel, case):
         with pytest.raises(RuntimeError, match="all of K deep, do not fit shared memory"):
             case.run(kernel, args, out)
         assert out.isnan().all()

@@ -160,7 +160,7 @@ enum class OperandAccess : uint8_t {
   aligned,               // a direction of stride 1 in 16-byte vectors (access.h); planner.cpp has other operands repacked
   aligned_fp32_along_k,  // `aligned`, and fp32 operands have K contiguous: ldmatrix and wgmma transpose only 16-bit elements
   aligned_a_along_k,     // `aligned`, and A has K contiguous
-  dense_a_along_k,       // the same, and A's rows follow each other closely (StreamedShape::is_dense)
+  dense_a_along_k,       // `aligned_a_along_k`, and little lies between A's rows (StreamedShape::is_dense)
   aligned_a_alone,       // A as before; B has a direction of stride 1, and its rows begin anywhere
   // B `aligned`. A has K contiguous and numbered rows (numbers_rows), which begin anywhere if B is contiguous along N.
   aligned_b_alone,

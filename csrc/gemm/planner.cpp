@@ -84,7 +84,7 @@ void choose_modes(Candidate& x, const PlanKey& key, int slices, const DeviceSpec
 bool must_repack_a(const Candidate& x, const PlanKey& key) {
   const bool by_number = x.kernel->access == OperandAccess::aligned_b_alone;
   if (by_number && key.k > 0 && !numbers_rows(key.a)) return true;
-  if (x.kernel->access == OperandAccess::dense_a_along_k && !StreamedShape::is_dense(key.a, key.m, key.k)) return true;
+  if (x.kernel->access == OperandAccess::dense_a_along_k) return StreamedShape::must_repack(key.a, key.m, key.k, *x.config);
   const bool anywhere = by_number && order_of(key.b) == Order::row_major;
   return needs_repack(key.a, key.m, key.k, x.a_along_k(), anywhere ? 2 : x.config->alignment);
 }

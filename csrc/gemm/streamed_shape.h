@@ -4,58 +4,51 @@
 #include <algorithm>
 
 #include "access.h"
-#include "kernel.h"
+#include "panels.h"
 
 namespace tc {
 
-// A panel of B has 64 bytes of each column for each step of K. Each panel belongs to `walkers` blocks, whose warps share the rows of A.
-// Each warp has a slot or two, for tiles of its rows, and before them of columns of B. A warp multiplies a tile of rows by one chunk of
-// columns after another.
-struct StreamedShape {
+// A panel has 64 bytes of each column of B for each step of K. Each warp has one or two slots of shared memory, which hold a tile of rows
+// of A each, and a tile of columns of B before. A warp multiplies a tile of rows by one chunk of columns after another.
+struct StreamedShape : Panels {
   static constexpr int kStep = 64;  // bytes of K
-  static constexpr int kLeastWarps = 2;
-  int64_t depth;       // steps of K
-  bool streams_b;      // whether columns of B come in tiles too: contiguous ones, with as little in between as rows of A
-  int64_t slot_bytes;  // rows as they lie in memory, and what the last step reads beyond the last row
-  int64_t chunks = 0;  // of columns, in a panel; 0: shared memory and SMs do not hold all panels
-  int64_t width = 0;   // of a chunk: the least multiple of 16 columns with as many chunks
-  int64_t panels = 1, walkers = 1;  // of a product of a batch
-  int64_t warps = 0, slots = 1;     // that take part, and of each
+  int64_t depth;                    // steps of K
+  bool streams_b;                   // whether tiles of B's columns go through the slots too: dense ones do
+  int64_t slot_bytes;               // a tile as it lies in memory, and what the last step reads behind it
+  int64_t warps = 0, slots = 1;     // warps that have slots, and slots of each
 
-  // Whether rows of A or columns of B, (outer, K), follow each other closely enough to be copied with what lies between them.
+  // Whether a bulk copy of x, the rows of A or the columns of B, wastes little on what lies between the rows.
   template <typename X>
   static bool is_dense(const X& x, int64_t outer, int64_t k) {
     return k == 0 || (order_of(x) == Order::row_major && (outer == 1 || (x.row >= k && x.row <= k + k / 4 + 8)));
   }
 
-  // P is a GemmDesc or a PlanKey. More panels than the least that fit give more warps rows of their own, where rows are few.
+  // P is a GemmDesc or a PlanKey.
   template <typename P>
   StreamedShape(const P& p, const Config& config, int num_sms)
-      : depth(ceil_div(p.k * size_of(p.a.dtype), kStep)),
-        streams_b(is_dense(transpose(p.b), p.n, p.k)),
-        slot_bytes(
-            (16 + (config.tile_m - 1) * std::max(p.a.row, streams_b ? p.b.col : 0) * size_of(p.a.dtype) + depth * kStep + 19) /
-            16 * 16) {
+      : depth(ceil_div(p.k * size_of(p.a.dtype), kStep)), streams_b(is_dense(transpose(p.b), p.n, p.k)) {
+    const int64_t leading = std::max(p.a.row, streams_b ? p.b.col : 0) * size_of(p.a.dtype);
+    slot_bytes = (16 + (config.tile_m - 1) * leading + depth * kStep + 19) / 16 * 16;
+    const auto free = [&](const Panels& x) { return config.smem_bytes - x.chunks * chunk_bytes(x.width); };
+    const auto warps_beside = [&](const Panels& x) {
+      return std::min<int64_t>(config.threads / 32, free(x) / of_warp(p, config));
+    };
     const int64_t most = (config.smem_bytes - kLeastWarps * of_warp(p, config)) / chunk_bytes(config.tile_n);
-    const int64_t all = ceil_div(p.n, config.tile_n);
-    const int64_t sms = std::max<int64_t>(1, num_sms / std::max<int64_t>(1, p.batch));  // of a product
-    double least = 0;
-    for (int64_t x = most > 0 ? std::max<int64_t>(1, ceil_div(all, most)) : num_sms + 1; x <= std::min<int64_t>(all, num_sms);
-         ++x) {
-      const int64_t of_panel = ceil_div(all, x), count = ceil_div(all, of_panel);
-      const int64_t blocks = std::max<int64_t>(1, std::min(sms / x, ceil_div(p.m, config.tile_m)));
-      const int64_t columns = ceil_div(ceil_div(p.n, of_panel * count), 16) * 16;
-      const int64_t left = config.smem_bytes - of_panel * chunk_bytes(columns);
-      const int64_t taking = std::min<int64_t>(config.threads / 32, left / of_warp(p, config));
-      const double waves = double(ceil_div(p.batch * count * blocks, num_sms));
-      const double time = waves * double(of_panel) * (kLoad + double(rounds(p.m, config, blocks, taking)));
-      if (chunks > 0 && time >= least) continue;
-      least = time, chunks = of_panel, panels = count, walkers = blocks, width = columns, warps = taking;
-      slots = left >= taking * (of_warp(p, config) + slot_bytes) ? 2 : 1;
-    }
+    choose(p, config, num_sms, most, [&](const Panels& x) {
+      return double(x.chunks) * (kLoad + double(rounds(p.m, config, x.walkers, warps_beside(x))));
+    });
+    if (chunks == 0) return;
+    warps = warps_beside(*this);
+    slots = free(*this) >= warps * (of_warp(p, config) + slot_bytes) ? 2 : 1;
   }
 
-  // Tiles that a warp takes.
+  // Whether A must be repacked first.
+  template <typename X>
+  static bool must_repack(const X& a, int64_t m, int64_t k, const Config& config) {
+    return needs_repack(a, m, k, true, config.alignment) || !is_dense(a, m, k);
+  }
+
+  // How many tiles a warp multiplies.
   static int64_t rounds(int64_t m, const Config& config, int64_t walkers, int64_t warps) {
     return ceil_div(ceil_div(ceil_div(m, config.tile_m), walkers), warps);
   }
@@ -67,7 +60,7 @@ struct StreamedShape {
   static int64_t staged_of_warp(const P& p, const Config& config) {
     return 16 * (config.tile_n + kPad) * (takes_rows(p) ? 2 : 4);
   }
-  // A slot and barriers as well.
+  // A warp's share of shared memory with one slot: slot, staged part of D and two barriers.
   template <typename P>
   int64_t of_warp(const P& p, const Config& config) const {
     return slot_bytes + staged_of_warp(p, config) + 16;
@@ -78,7 +71,8 @@ struct StreamedShape {
   }
 
  private:
-  static constexpr double kLoad = 0.3;  // of a chunk of B, over a tile of rows times it; by hand
+  static constexpr int kLeastWarps = 2;
+  static constexpr double kLoad = 0.3;  // loading a chunk of B, over multiplying a tile of rows by it; by hand
 };
 
 }  // namespace tc

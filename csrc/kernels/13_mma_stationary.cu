@@ -198,11 +198,8 @@ Status launch_config(const Launch& call) {
       takes_vectors(p)};
   return with_math(MmaStationaryMaths(), call.math, [&](auto math) {
     const auto run = [&](auto ahead) {
-      constexpr auto kernel = mma_stationary<I, math, ahead>;
-      const Status smem = allow_smem<kernel>(config.smem_bytes, call.device.ordinal);
-      if (!smem.ok()) return smem;
       const Grid blocks{shape.panels * shape.walkers, config.threads, shape.smem_bytes(config), 1, true, p.batch};
-      return launch_grid<kernel, true>(blocks, call.device, call.stream, p, vector_access_of(p), grid);
+      return launch_sized<mma_stationary<I, math, ahead>, true>(call, blocks, p, vector_access_of(p), grid);
     };
     return shape.loads_ahead(p, config) ? run(std::true_type()) : run(std::false_type());
   });

@@ -48,7 +48,7 @@ __global__ __launch_bounds__(kWgmmaShifted[I].threads, 1) void wgmma_shifted(
   const uint32_t full = stages + uint32_t(rows + BLK_N * 4 - smem);  // (STAGES) barriers: the stage holds a K tile
   const uint32_t empty = full + STAGES * 8;                          // (STAGES) barriers: the stage has been multiplied
   const uint32_t c_full = empty + STAGES * 8;                        // (BOXES) barriers: the box holds C
-  const uint32_t words = (c_full + BOXES * 8 + 15) / 16 * 16;        // (WARPS) parts of B's tiles, as copied
+  const uint32_t words = (c_full + BOXES * 8 + 15) / 16 * 16;        // (WARPS, ShiftedCopy::BYTES)
   const int warp = warp_uniform(int(threadIdx.x) / 32);              // WARPS or more: the consumer
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {

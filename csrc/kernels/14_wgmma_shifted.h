@@ -7,10 +7,13 @@ namespace tc {
 
 using WgmmaShiftedMaths = Maths<Math::f16, Math::bf16>;
 
-// Threads that copy B: two warpgroups. Four of its tiles as copied, before the shift, have 144 bytes for each of 128 columns.
-inline constexpr int kShiftingThreads = 256, kShiftedBytes = 4 * 128 * 144;
+// Two warpgroups copy B.
+inline constexpr int kShiftingThreads = 256;
+// Shared memory for the words of four K tiles before they are shifted: nine words of 16 bytes for each of 128 columns.
+inline constexpr int kShiftedBytes = 4 * 128 * 144;
 
-// One consumer warpgroup multiplies. Shared memory is that of wgmma_tma: stages, boxes of C and D, a row of C, barriers; then B as copied.
+// One consumer warpgroup multiplies. Shared memory begins like that of wgmma_tma, with stages, boxes of C and D, a row of C and barriers.
+// The words follow.
 constexpr Config wgmma_shifted_config(int tile_m, int stages, float tflops, float epilogue_us) {
   const int tile_n = 128, boxes = 2, threads = kShiftingThreads + 128;
   const int smem_bytes = stages * ((tile_m + tile_n) * 128 + 16) + boxes * (64 * 128 + 8) + tile_n * 4 + kShiftedBytes + 8;

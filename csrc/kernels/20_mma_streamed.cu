@@ -29,9 +29,9 @@ namespace {
 
 // A launch's StreamedShape, as the kernel reads it.
 struct StreamedGrid {
-  int columns, depth;          // of a panel, in columns of D and in steps of K
-  int width, panels, walkers;  // of a chunk, in columns; of B; blocks of a panel
-  bool streams_b;              // whether columns of B come through the warps' slots
+  int columns, depth;          // a panel's columns, and its steps of K
+  int width, panels, walkers;  // a chunk's columns, the panels of B, and the blocks of each
+  bool streams_b;
   int warps, slots, slot_bytes, staged_bytes;
   bool fours;  // whether a lane reads four elements of a full C at once
 };
@@ -46,7 +46,7 @@ __device__ __forceinline__ Vec<T, 4> rounded_four(float4 x) {
   return {from_float<T>(x.x), from_float<T>(x.y), from_float<T>(x.z), from_float<T>(x.w)};
 }
 
-// The sums of row h of a lane's mma.sync x * 2 and x * 2 + 1 lie side by side (WordPanel), from this column on.
+// WordPanel gives lane q four columns of each 16, from this one on. Their sums are those of mma.sync x * 2 and x * 2 + 1.
 __device__ __forceinline__ int column_of(int x, int q) { return x * 16 + q * 4; }
 
 // ODD: rows of A or columns of B begin at odd multiples of 2 bytes.
@@ -55,13 +55,12 @@ __global__ __launch_bounds__(kMmaStreamed[I].threads, 1) void mma_streamed(const
 #if __CUDA_ARCH__ >= 900
   using T = Operand<MATH>;
   constexpr int TILE_M = kMmaStreamed[I].tile_m, TILE_N = kMmaStreamed[I].tile_n, THREADS = kMmaStreamed[I].threads;
-  constexpr int MMAS_M = TILE_M / 16, MMAS_N = TILE_N / 8, FOURS = MMAS_N / 2;
-  static_assert(StreamedShape::kPad == kRowPad);
+  constexpr int MMAS_N = TILE_N / 8, FOURS = MMAS_N / 2;
+  static_assert(TILE_M == 16 && StreamedShape::kPad == kRowPad);
 
   // ---- prologue ----
   const GemmDesc p = product_of(batch, blockIdx.y);
-  extern __shared__ __align__(
-      128) char smem[];  // the warps' slots; the panel of B; its part of a C with one row; staged parts of D
+  extern __shared__ __align__(128) char smem[];  // the warps' slots, the panel of B, a bias, staged parts of D, barriers
   const int columns = grid.columns, depth = grid.depth, warps = grid.warps;
   char* const panel_at = smem + warps * grid.slots * grid.slot_bytes;
   const WordPanel<T, MATH == Math::tf32> panel{smem_address(panel_at), columns, depth};
@@ -69,7 +68,7 @@ __global__ __launch_bounds__(kMmaStreamed[I].threads, 1) void mma_streamed(const
   char* const staged_at = reinterpret_cast<char*>(bias + columns);                        // (warps, 16, TILE_N) of D, padded
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
   const uint32_t slots = smem_address(smem) + warp * grid.slots * grid.slot_bytes;
-  const uint32_t full = smem_address(staged_at) + warps * grid.staged_bytes + warp * 16;  // barriers of the warp's slots
+  const uint32_t full = smem_address(staged_at) + warps * grid.staged_bytes + warp * 16;  // (2) barriers: a slot holds a tile
   if (lane == 0 && warp < warps) {
     mbarrier_init(full, 1), mbarrier_init(full + 8, 1);
     fence_proxy_async();
@@ -77,7 +76,7 @@ __global__ __launch_bounds__(kMmaStreamed[I].threads, 1) void mma_streamed(const
   __syncwarp();
   wait_on_dependencies(), launch_dependents();
 
-  // The warp's slots take turns. `loads` and `uses` count the tiles that they have held.
+  // The warp's slots take turns. `loads` counts the tiles that were asked for, and `uses` those that the warp has waited for.
   int loads = 0, uses = 0;
   const auto load = [&](const StreamedRows& rows) {
     const int slot = loads++ & (grid.slots - 1);
@@ -118,37 +117,36 @@ __global__ __launch_bounds__(kMmaStreamed[I].threads, 1) void mma_streamed(const
 
 #pragma unroll 1
   for (int64_t m0 = first; m0 < p.m; m0 += step_m) {
-    RowWords<ODD> words[MMAS_M][2];  // of rows g and g + 8 of each mma.sync
+    RowWords<ODD> words[2];  // rows g and g + 8, from word q on
     if (depth > 0) {
       if (grid.slots > 1 && m0 + step_m < p.m) load(rows_at(m0 + step_m));
       const StreamedRows rows = rows_at(m0);
       const uint32_t at = wait();
 #pragma unroll
-      for (int i = 0; i < MMAS_M * 2; ++i) words[i / 2][i % 2] = RowWords<ODD>(at + rows.offset(i * 8 + g), q);
+      for (int h = 0; h < 2; ++h) words[h] = RowWords<ODD>(at + rows.offset(h * 8 + g), q);
     }
     const bool all_rows = m0 + TILE_M <= p.m;
 #pragma unroll 1
     for (int j0 = 0; j0 < of_panel; j0 += grid.width) {
       // ---- main loop ----
-      float acc[MMAS_M][MMAS_N][4] = {};  // (TILE_M, TILE_N) over the warp
+      float acc[MMAS_N][4] = {};  // (TILE_M, TILE_N) over the warp
 #pragma unroll 1
       for (int step = 0; step < depth; ++step) {
-        uint32_t a[MMAS_M][2][4];
+        uint32_t a[2][4];
 #pragma unroll
-        for (int i = 0; i < MMAS_M * 2; ++i)
+        for (int h = 0; h < 2; ++h)
 #pragma unroll
-          for (int w = 0; w < 4; ++w) a[i / 2][i % 2][w] = words[i / 2][i % 2].word(step * 16 + w * 4);
+          for (int w = 0; w < 4; ++w) a[h][w] = words[h].word(step * 16 + w * 4);
         if (step == depth - 1) {  // zeros beyond K
 #pragma unroll
           for (int w = 0; w < 4; ++w) {
             const uint32_t mask = row_mask(int(p.k) * int(sizeof(T)) - step * kStepBytes - q * 4 - w * 16);
-#pragma unroll
-            for (int i = 0; i < MMAS_M; ++i) a[i][0][w] &= mask, a[i][1][w] &= mask;
+            a[0][w] &= mask, a[1][w] &= mask;
           }
         }
         if (MATH == Math::tf32) {
 #pragma unroll
-          for (int x = 0; x < MMAS_M * 8; ++x) a[x / 8][x / 4 % 2][x % 4] = to_tf32(a[x / 8][x / 4 % 2][x % 4]);
+          for (int x = 0; x < 8; ++x) a[x / 4][x % 4] = to_tf32(a[x / 4][x % 4]);
         }
         const uint32_t b_at = panel.lane_address(step, j0);
 #pragma unroll
@@ -157,12 +155,10 @@ __global__ __launch_bounds__(kMmaStreamed[I].threads, 1) void mma_streamed(const
           uint32_t b[4];
           ld_shared_16(b, b_at + j * 8 * kStepBytes);
 #pragma unroll
-          for (int w = 0; w < 4; w += 2)
-#pragma unroll
-            for (int i = 0; i < MMAS_M; ++i) {
-              const uint32_t fragment[4] = {a[i][0][w], a[i][1][w], a[i][0][w + 1], a[i][1][w + 1]};
-              mma_m16n8<MmaType<MATH>>(acc[i][j], fragment, b[w], b[w + 1]);
-            }
+          for (int w = 0; w < 4; w += 2) {
+            const uint32_t fragment[4] = {a[0][w], a[1][w], a[0][w + 1], a[1][w + 1]};
+            mma_m16n8<MmaType<MATH>>(acc[j], fragment, b[w], b[w + 1]);
+          }
         }
       }
 
@@ -170,102 +166,94 @@ __global__ __launch_bounds__(kMmaStreamed[I].threads, 1) void mma_streamed(const
       const int64_t n = n0 + j0;
       const int cols = min(grid.width, of_panel - j0);
       const bool whole = all_rows && cols == TILE_N;
-      const auto combine_with = [&](auto&& c) {  // c(i, h, x): beside the lane's four sums of row h of part i
+      const auto row_of = [&](int h) { return m0 + h * 8 + g; };
+      const auto exists = [&](int h, int x) { return whole || (row_of(h) < p.m && column_of(x, q) < cols); };
+      const auto combine_with = [&](auto&& c) {  // c(h, x): what to add to sums x * 4 to x * 4 + 3 of row g + h * 8
 #pragma unroll
-        for (int i = 0; i < MMAS_M; ++i)
+        for (int h = 0; h < 2; ++h)
 #pragma unroll
-          for (int h = 0; h < 2; ++h)
-#pragma unroll
-            for (int x = 0; x < FOURS; ++x) {
-              const float4 addend = c(i, h, x);
-              float (&y)[4] = acc[i][x * 2], (&z)[4] = acc[i][x * 2 + 1];
-              const float alpha = p.epilogue.alpha, beta = p.epilogue.beta;
-              y[h * 2] = combine(y[h * 2], alpha, addend.x, beta), y[h * 2 + 1] = combine(y[h * 2 + 1], alpha, addend.y, beta);
-              z[h * 2] = combine(z[h * 2], alpha, addend.z, beta), z[h * 2 + 1] = combine(z[h * 2 + 1], alpha, addend.w, beta);
-            }
+          for (int x = 0; x < FOURS; ++x) {
+            const float4 addend = c(h, x);
+            float (&y)[4] = acc[x * 2], (&z)[4] = acc[x * 2 + 1];
+            const float alpha = p.epilogue.alpha, beta = p.epilogue.beta;
+            y[h * 2] = combine(y[h * 2], alpha, addend.x, beta), y[h * 2 + 1] = combine(y[h * 2 + 1], alpha, addend.y, beta);
+            z[h * 2] = combine(z[h * 2], alpha, addend.z, beta), z[h * 2 + 1] = combine(z[h * 2 + 1], alpha, addend.w, beta);
+          }
       };
-      const auto row_of = [&](int i, int h) { return m0 + i * 16 + h * 8 + g; };
-      const auto exists = [&](int i, int h, int x) { return whole || (row_of(i, h) < p.m && column_of(x, q) < cols); };
       const float4 zeros = make_float4(0.f, 0.f, 0.f, 0.f);
       if (has_bias(p)) {
         float4 c[FOURS];
 #pragma unroll
         for (int x = 0; x < FOURS; ++x)
           c[x] = x * 16 < grid.width ? *reinterpret_cast<const float4*>(bias + j0 + column_of(x, q)) : zeros;
-        combine_with([&](int, int, int x) { return c[x]; });
+        combine_with([&](int, int x) { return c[x]; });
       } else if (!p.c.data) {
-        combine_with([&](int, int, int) { return zeros; });
+        combine_with([&](int, int) { return zeros; });
       } else if (grid.fours) {
-        combine_with([&](int i, int h, int x) {
-          return exists(i, h, x) ? load_four(static_cast<const T*>(p.c.data) + row_of(i, h) * p.c.row + n + column_of(x, q))
-                                 : zeros;
+        combine_with([&](int h, int x) {
+          return exists(h, x) ? load_four(static_cast<const T*>(p.c.data) + row_of(h) * p.c.row + n + column_of(x, q)) : zeros;
         });
       } else {
-        combine_with([&](int i, int h, int x) {
+        combine_with([&](int h, int x) {
           const auto element = [&](int e) {  // beyond the matrix its last column again
-            const int64_t at = row_of(i, h) * p.c.row + min(n + column_of(x, q) + e, p.n - 1) * p.c.col;
+            const int64_t at = row_of(h) * p.c.row + min(n + column_of(x, q) + e, p.n - 1) * p.c.col;
             return is_f32(p.c.dtype) ? static_cast<const float*>(p.c.data)[at] : to_float(static_cast<const T*>(p.c.data)[at]);
           };
-          return exists(i, h, x) ? make_float4(element(0), element(1), element(2), element(3)) : zeros;
+          return exists(h, x) ? make_float4(element(0), element(1), element(2), element(3)) : zeros;
         });
       }
-      activate<MMAS_M * MMAS_N * 4>(&acc[0][0][0], p.epilogue.activation);
-      const auto four = [&](int i, int h, int x) {
-        const float (&y)[4] = acc[i][x * 2], (&z)[4] = acc[i][x * 2 + 1];
+      activate<MMAS_N * 4>(&acc[0][0], p.epilogue.activation);
+      const auto four = [&](int h, int x) {
+        const float (&y)[4] = acc[x * 2], (&z)[4] = acc[x * 2 + 1];
         return make_float4(y[h * 2], y[h * 2 + 1], z[h * 2], z[h * 2 + 1]);
       };
       char* const staged = staged_at + warp * grid.staged_bytes;
+      if constexpr (sizeof(T) == 2) {
+        if (takes_rows(p)) {
+          T* const elements = reinterpret_cast<T*>(staged);  // (16, kRowPitch<TILE_N>)
+          const RowShift shift(p, m0, n, 0);
+          const bool even = shift.even();
 #pragma unroll
-      for (int i = 0; i < MMAS_M; ++i) {
-        const int64_t m = m0 + i * 16;
-        if (m >= p.m) break;
-        if constexpr (sizeof(T) == 2) {
-          if (takes_rows(p)) {
-            T* const elements = reinterpret_cast<T*>(staged);  // (16, kRowPitch<TILE_N>)
-            const RowShift shift(p, m, n, 0);
-            const bool even = shift.even();
+          for (int h = 0; h < 2; ++h) {
+            T* const row = elements + (h * 8 + g) * kRowPitch<TILE_N> + shift(h * 8 + g) + q * 4;
 #pragma unroll
-            for (int h = 0; h < 2; ++h) {
-              T* const row = elements + (h * 8 + g) * kRowPitch<TILE_N> + shift(h * 8 + g) + q * 4;
+            for (int x = 0; x < FOURS; ++x) {
+              const Vec<T, 4> v = rounded_four<T>(four(h, x));
+              if (even) {
+                *reinterpret_cast<Vec<T, 2>*>(row + x * 16) = {v.x[0], v.x[1]};
+                *reinterpret_cast<Vec<T, 2>*>(row + x * 16 + 2) = {v.x[2], v.x[3]};
+              } else {
 #pragma unroll
-              for (int x = 0; x < FOURS; ++x) {
-                const Vec<T, 4> v = rounded_four<T>(four(i, h, x));
-                if (even) {
-                  *reinterpret_cast<Vec<T, 2>*>(row + x * 16) = {v.x[0], v.x[1]};
-                  *reinterpret_cast<Vec<T, 2>*>(row + x * 16 + 2) = {v.x[2], v.x[3]};
-                } else {
-#pragma unroll
-                  for (int e = 0; e < 4; ++e) row[x * 16 + e] = v.x[e];
-                }
+                for (int e = 0; e < 4; ++e) row[x * 16 + e] = v.x[e];
               }
             }
-            __syncwarp();
-            GemmDesc chunk = p;
-            chunk.n = n + cols;
-            store_rows<16, TILE_N, 32>(chunk, shift, elements, m, n, lane);
           }
-        }
-        if (!takes_rows(p)) {  // by element
-          constexpr int PITCH = TILE_N + kRowPad;
-          float* const floats = reinterpret_cast<float*>(staged);  // (16, PITCH)
-#pragma unroll
-          for (int h = 0; h < 2; ++h)
-#pragma unroll
-            for (int x = 0; x < FOURS; ++x)
-              *reinterpret_cast<float4*>(floats + (h * 8 + g) * PITCH + column_of(x, q)) = four(i, h, x);
           __syncwarp();
-          const auto store = [&](auto type) {
-            using D = decltype(type);
-            for (int r = 0; r < min(int64_t(16), p.m - m); ++r)
-              for (int column = lane; column < cols; column += 32)
-                static_cast<D*>(p.d.data)[(m + r) * p.d.row + (n + column) * p.d.col] =
-                    from_float<D>(floats[r * PITCH + column]);
-          };
-          if (is_f32(p.d.dtype)) store(float());
-          else store(T());
+          GemmDesc chunk = p;
+          chunk.n = n + cols;
+          store_rows<16, TILE_N, 32>(chunk, shift, elements, m0, n, lane);
         }
-        __syncwarp();  // all lanes have read the staged rows
       }
+      if (!takes_rows(p)) {  // by element
+        constexpr int PITCH = TILE_N + kRowPad;
+        float* const floats = reinterpret_cast<float*>(staged);  // (16, PITCH)
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
+#pragma unroll
+          for (int x = 0; x < FOURS; ++x)
+            *reinterpret_cast<float4*>(floats + (h * 8 + g) * PITCH + column_of(x, q)) = four(h, x);
+        __syncwarp();
+        const auto store = [&](auto type) {
+          using D = decltype(type);
+          for (int r = 0; r < min(int64_t(16), p.m - m0); ++r)
+            for (int column = lane; column < cols; column += 32)
+              static_cast<D*>(p.d.data)[(m0 + r) * p.d.row + (n + column) * p.d.col] =
+                  from_float<D>(floats[r * PITCH + column]);
+        };
+        if (is_f32(p.d.dtype)) store(float());
+        else store(T());
+      }
+      __syncwarp();  // all lanes have read the staged rows
     }
     __syncwarp();  // all lanes have read the slot
     if (grid.slots == 1 && depth > 0 && m0 + step_m < p.m) load(rows_at(m0 + step_m));
@@ -300,12 +288,9 @@ Status launch_config(const Launch& call) {
       takes_fours(p)};
   return with_math(MmaStreamedMaths(), call.math, [&](auto math) {
     const auto run = [&](auto odd) {
-      constexpr auto kernel = mma_streamed<I, math, odd>;
-      const Status smem = allow_smem<kernel>(config.smem_bytes, call.device.ordinal);
-      if (!smem.ok()) return smem;
       const bool pdl = !needs_order(p, config, call.modes);
       const Grid blocks{shape.panels * shape.walkers, config.threads, shape.smem_bytes(p, config), 1, pdl, p.batch};
-      return launch_grid<kernel, true>(blocks, call.device, call.stream, p, grid);
+      return launch_sized<mma_streamed<I, math, odd>, true>(call, blocks, p, grid);
     };
     const bool odd = alignment(p.a, p.m, p.k) < 4 || (shape.streams_b && alignment(p.b, p.k, p.n) < 4);
     if constexpr (!is_f32(operand_dtype(math)))

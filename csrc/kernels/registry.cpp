@@ -40,8 +40,7 @@ const char* fits_stationary(const PlanKey& key, const Config& config, const Devi
 
 const char* fits_streamed(const PlanKey& key, const Config& config, const DeviceSpec& device) {
   PlanKey as_read = key;
-  if (needs_repack(key.a, key.m, key.k, true, config.alignment) || !StreamedShape::is_dense(key.a, key.m, key.k))
-    as_read.a = repacked(key.a, key.m, key.k, true);
+  if (StreamedShape::must_repack(key.a, key.m, key.k, config)) as_read.a = repacked(key.a, key.m, key.k, true);
   const bool fits = StreamedShape(as_read, config, device.gpu.num_sms).chunks > 0;
   return fits ? nullptr : "its columns of B, all of K deep, do not fit shared memory";
 }
@@ -150,6 +149,7 @@ Span<const KernelTraits> kernels() {
           "for a large A whose rows begin anywhere: a tile has every second, fourth or eighth of them, no repack", Unit::wgmma,
           WgmmaInterleavedMaths::set, kOtherOrder, OperandAccess::aligned_b_alone, kSplitK, estimate_interleaved, kSingleBlock,
           {}, rows_fit_coordinates),
+      // It adds in the order of K, but no test has compared its bits with other kernels'.
       rung<kMmaStreamed>(
           "mma_streamed", "for many rows and a short K: B stays in shared memory, bulk copies bring the rows of A",
           Unit::mma_sync, MmaStreamedMaths::set, kOtherOrder, OperandAccess::dense_a_along_k, !kSplitK, estimate_streamed,

@@ -1,4 +1,4 @@
-// TMA, one wrapper per instruction (sm_90). It copies boxes of a matrix between global and shared memory.
+// TMA, one wrapper per instruction (sm_90). It copies boxes of a matrix, or consecutive bytes, between global and shared memory.
 #pragma once
 
 #include <cuda.h>
@@ -6,6 +6,14 @@
 #include <cstdint>
 
 namespace tc {
+
+// Copies `bytes` consecutive bytes from global to shared memory. Addresses and size are multiples of 16. `barrier` counts the bytes that
+// arrive.
+__device__ __forceinline__ void bulk_load(uint32_t smem, const void* from, uint32_t bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(smem), "l"(from),
+               "r"(bytes), "r"(barrier)
+               : "memory");
+}
 
 // Fetches the tensor map itself, so that the first copy need not wait for it.
 __device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap& map) {

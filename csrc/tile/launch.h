@@ -88,6 +88,14 @@ Status launch_grid(const Grid& grid, const DeviceSpec& device, void* stream, con
   return status_of(cudaLaunchKernelEx(&config, Kernel, args...), "cudaLaunchKernelEx");
 }
 
+// launch_grid for a kernel whose dynamic shared memory follows from the problem, up to the configuration's.
+template <auto Kernel, bool USES_PDL, typename... Args>
+Status launch_sized(const Launch& call, const Grid& grid, const Args&... args) {
+  const Status smem = allow_smem<Kernel>(call.config.smem_bytes, call.device.ordinal);
+  if (!smem.ok()) return smem;
+  return launch_grid<Kernel, USES_PDL>(grid, call.device, call.stream, args...);
+}
+
 // Launches a persistent grid of `rows` rows. Each has as many blocks as the GPU holds at once, or one per work tile if those are
 // fewer.
 template <auto Kernel, bool USES_PDL, typename... Args>

@@ -7,10 +7,12 @@
 
 namespace tc {
 
-// A warp's part of B's tiles, (BLK_N, 64) of 16-bit elements, as wgmma reads them. A row is a column of B, or one k. WARPS warps share a
-// tile. cp.async copies the aligned 16-byte words that hold a row, AHEAD tiles ahead. store() shifts the row's vectors into place and
-// zeros what lies beyond the matrix. A word may begin before the operand, in the 16 bytes that hold its first element, but nothing is read past the operand's
-// last element. Strides and steps are bytes.
+// WARPS warps bring a tile of B, (BLK_N, 64) of 16-bit elements, to where wgmma reads it. Each has some of the tile's rows. A row is a
+// column of B if K is contiguous, and BLK_N elements with the same k otherwise.
+//
+// copy() starts cp.async of the aligned 16-byte words that hold a row, AHEAD tiles early. store() shifts the row's vectors into place, and
+// zeros what lies beyond the matrix. The first word may begin before the operand, in the 16 bytes that hold its first element. Nothing
+// is read past the operand's last element. Strides and steps are bytes.
 template <typename T, int BLK_N, bool K_CONTIGUOUS, int WARPS>
 struct ShiftedCopy {
   static_assert(sizeof(T) == 2);
@@ -20,13 +22,13 @@ struct ShiftedCopy {
   static constexpr int TILE_BYTES = ROWS * WORDS * kChunk, BYTES = (AHEAD + 1) * TILE_BYTES;
   static_assert(ROWS % ROWS_AT_ONCE == 0 && BYTES % 16 == 0);
 
-  const char* next[COPIES];  // the lane's words of the K tile that copy() takes next
+  const char* next[COPIES];  // the words of the next K tile that this lane copies
   const char* end;           // of the operand
   int64_t step;              // to the next K tile
-  unsigned first, leading;   // where the warp's first row begins and how far the next one is, modulo 16 at least
+  unsigned first, leading;   // the low bits of the address of the warp's first row, and of the distance of two rows
   int outer_left;            // columns of B from the work tile's first to the matrix's edge
   int64_t k_left;            // from the work tile's first k
-  uint32_t words;            // (AHEAD + 1, ROWS, WORDS) vectors of the warp
+  uint32_t words;            // (AHEAD + 1, ROWS, WORDS) in shared memory: the warp's words of the K tiles under way
   int warp, lane;
 
   __device__ __forceinline__ ShiftedCopy(const MatrixView& b, int n0, int64_t n, int64_t k0, int64_t k, uint32_t words,
@@ -44,17 +46,18 @@ struct ShiftedCopy {
     first = unsigned(reinterpret_cast<uintptr_t>(row0)), leading = unsigned(pitch);
   }
 
-  // Of the lane's copy i: the word's row, and its number in the row.
+  // This lane's copy i takes word word_of(i) of row row_of(i).
   __device__ int row_of(int i) const { return (lane + i * 32) / WORDS; }
   __device__ int word_of(int i) const { return (lane + i * 32) % WORDS; }
+  // How much of K, at most 64, K tile t has.
   __device__ int k_of(int t) const { return int(min(k_left - int64_t(t) * BLK_K, int64_t(BLK_K))); }
-  // Whether K tile t lies inside B, with a vector behind it.
+  // Whether K tile t lies inside B and all of its words do: another vector of each row, or another row, follows it.
   __device__ bool whole(int t) const {
     return outer_left == BLK_N && k_left - int64_t(t) * BLK_K >= BLK_K + (K_CONTIGUOUS ? 8 : 1);
   }
   __device__ uint32_t words_of(int t) const { return words + t % (AHEAD + 1) * TILE_BYTES; }
 
-  // Starts the copies of K tile t, if there is one, and closes their group. Takes one K tile after another.
+  // Starts the copies of K tile t if t < count, and closes their group. Calls must have t = 0, 1, 2 and so on.
   __device__ __forceinline__ void copy(int t, int count) {
     if (t < count) {
       const uint32_t to = words_of(t) + lane * kChunk;
@@ -70,9 +73,9 @@ struct ShiftedCopy {
     cp_async_commit();
   }
 
-  // Waits for K tile t and stores it to the stage at `smem`.
+  // Waits for the copies of K tile t and writes the tile to `smem`.
   __device__ __forceinline__ void store(int t, uint32_t smem) const {
-    constexpr int COUNT = ROWS / ROWS_AT_ONCE;  // of the lane's vectors
+    constexpr int COUNT = ROWS / ROWS_AT_ONCE;  // vectors of this lane
     cp_async_wait<AHEAD>();
     __syncwarp();
     const int v = lane % VECTORS, row0 = lane / VECTORS;
@@ -102,7 +105,7 @@ struct ShiftedCopy {
     const float4 x = ld_shared_16(smem);
     return make_uint4(__float_as_uint(x.x), __float_as_uint(x.y), __float_as_uint(x.z), __float_as_uint(x.w));
   }
-  // The copies of a K tile at B's edges, of which `rows` rows exist.
+  // Starts the copies of a K tile at B's edges. The warp has `rows` rows of it.
   __device__ __forceinline__ void copy_cut(uint32_t to, int rows) const {
 #pragma unroll
     for (int i = 0; i < COPIES; ++i) {

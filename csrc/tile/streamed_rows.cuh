@@ -1,18 +1,18 @@
-// Rows of an operand, which begin anywhere, by bulk copies (sm_90).
+// Rows of an operand that begin at any element, by bulk copies (sm_90).
 #pragma once
 
-#include "../gemm/desc.h"
-#include "../ptx/bulk.cuh"
+#include "../gemm/streamed_shape.h"
 #include "../ptx/mbarrier.cuh"
+#include "../ptx/tma.cuh"
 #include "copy.cuh"
 
 namespace tc {
 
-constexpr int kStepBytes = 64;  // of K, a step: two mma.sync
+constexpr int kStepBytes = StreamedShape::kStep;
 
-// A tile: rows of A or columns of B, K contiguous, with what lies between them. In shared memory they lie as in global memory. A bulk
-// copy takes whole 16-byte words. The first may begin before the operand, in the 16 bytes that hold its first element, but nothing is
-// read past the operand's last element.
+// A tile of rows of A, or of columns of B, with K contiguous. Shared memory holds the rows and what lies between them, as global memory
+// does. Bulk copies take whole 16-byte vectors. The first vector may begin before the operand, in the 16 bytes that hold its first
+// element. Nothing is read past the operand's last element.
 struct StreamedRows {
   const char* first;  // the first row
   const char* end;    // of the operand
@@ -20,7 +20,7 @@ struct StreamedRows {
   int bytes;          // of a row
   int rows;           // that exist
 
-  // `count` rows of x, (outer, K), or as many as there are, from row0 on.
+  // Describes rows row0 to row0 + count - 1 of a matrix of `outer` rows and K columns, as far as they exist.
   __device__ StreamedRows(const void* data, int64_t leading, int size, int64_t row0, int64_t outer, int64_t k, int count)
       : row(int(leading) * size), bytes(int(k) * size), rows(int(min(int64_t(count), outer - row0))) {
     first = static_cast<const char*>(data) + row0 * leading * size;
@@ -28,29 +28,30 @@ struct StreamedRows {
   }
 
   __device__ int begin() const { return int(reinterpret_cast<uintptr_t>(first) % kChunk); }
-  // Where row r lies in shared memory.
+  // The bytes from the tile's first vector to row r.
   __device__ uint32_t offset(int r) const { return begin() + r * row; }
 
-  // By all lanes of a warp. `full` counts an arrival and the bytes.
+  // Starts the tile's copies. All lanes of a warp call it. `full` counts one arrival, and the bytes.
   __device__ __forceinline__ void load(uint32_t smem, uint32_t full, int lane) const {
-    constexpr int PIECE = 4096;  // of a copy. A copy of 18816 bytes failed (H200).
+    // Lanes share a large tile: their copies follow each other every 54 cycles, those of one lane every 73 (h200-tried.md).
+    constexpr int PIECE = 4096;
     const char* const from = first - begin();
     const int size = begin() + (rows - 1) * row + bytes;
-    int words = (size + kChunk - 1) / kChunk * kChunk;
-    if (from + words > end) {  // the operand's end may cut the last word
-      words = size / kChunk * kChunk;
-      if (lane < (size - words) / 2)
-        st_shared_2(smem + words + lane * 2, reinterpret_cast<const uint16_t*>(from + words)[lane]);
+    int whole = (size + kChunk - 1) / kChunk * kChunk;
+    if (from + whole > end) {  // the operand's end cuts the last vector
+      whole = size / kChunk * kChunk;
+      if (lane < (size - whole) / 2)
+        st_shared_2(smem + whole + lane * 2, reinterpret_cast<const uint16_t*>(from + whole)[lane]);
       __syncwarp();
     }
-    if (lane == 0) mbarrier_arrive_expect(full, words);
+    if (lane == 0) mbarrier_arrive_expect(full, whole);
     __syncwarp();
-    for (int at = lane * PIECE; at < words; at += 32 * PIECE) bulk_load(smem + at, from + at, min(PIECE, words - at), full);
+    for (int at = lane * PIECE; at < whole; at += 32 * PIECE) bulk_load(smem + at, from + at, min(PIECE, whole - at), full);
   }
 };
 
-// A lane's words of a step of a row in shared memory: words q, q + 4, q + 8 and q + 12. ODD: the row may begin at an odd multiple of
-// 2 bytes.
+// A row in shared memory, as a lane reads it: words of 4 bytes, of which the first is word `first` of the row. ODD: the row may begin at
+// an odd multiple of 2 bytes.
 template <bool ODD>
 struct RowWords {
   uint32_t at;  // the lane's first word
@@ -58,14 +59,14 @@ struct RowWords {
 
   RowWords() = default;
   __device__ RowWords(uint32_t row, int first) : at((row & ~3) + first * 4), odd(row & 2) {}
-  // Word `w` after the lane's first one.
+  // Reads the word that lies `w` words behind the first.
   __device__ __forceinline__ uint32_t word(int w) const {
     const uint32_t x = ld_shared_4(at + w * 4);
     return ODD ? __funnelshift_r(x, ld_shared_4(at + w * 4 + 4), odd ? 16 : 0) : x;
   }
 };
 
-// The part of a word that lies in a row, of which `left` bytes exist from the word's first on.
+// Masks a word at the end of a row. From the word on, `left` bytes of the row exist.
 __device__ __forceinline__ uint32_t row_mask(int left) { return left >= 4 ? 0xffffffff : left == 2 ? 0xffff : 0; }
 
 }  // namespace tc

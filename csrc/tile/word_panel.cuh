@@ -6,27 +6,30 @@
 
 namespace tc {
 
-// (steps of K, columns, 64 bytes). Lane q of a column takes words q, q + 4, q + 8 and q + 12 of a step, which lie in 16 bytes here.
-// Eight lanes at a time read two columns, which are 128 bytes. Of 16 columns, two mma.sync take those that leave a lane's sums side by
-// side: lane q has columns 4q to 4q + 3. TF32: words are rounded.
+// (steps of K, columns, 64 bytes). Two mma.sync multiply a step, and lane q of a column needs its words q, q + 4, q + 8 and q + 12. The
+// panel holds them in one vector of 16 bytes. Eight lanes read the vectors of two columns at a time, which are 128 bytes.
+//
+// Two mma.sync multiply 16 columns. The panel orders the columns so that lane q gets the sums of columns 4q to 4q + 3. TF32: the panel
+// holds rounded words.
 template <typename T, bool TF32>
 struct WordPanel {
   uint32_t smem;
   int columns, depth;  // depth: steps
 
   static __device__ uint32_t offset(int column, int q) { return (column * 4 + (q ^ column / 2 % 4)) * 16; }
-  // Of word w of a step of B's column `column`, from the panel's first on.
+  // The bytes from a step's first word to word w of column `column`, which counts from the panel's first.
   static __device__ uint32_t word_offset(int column, int w) {
     const int place = column / 16 * 16 + column % 4 / 2 * 8 + column % 16 / 4 * 2 + column % 2;
     return offset(place, w % 4) + w / 4 * 4;
   }
-  // Of this lane's vector of column lane / 4 after column j0, a multiple of 16. Another eight columns lie 512 bytes further.
+  // The address of this lane's vector of the first eight columns from j0 on, a multiple of 16. The next eight lie 512 bytes further.
   __device__ uint32_t lane_address(int step, int j0) const {
     const int lane = threadIdx.x % 32;
     return smem + (step * columns + j0) * kStepBytes + offset(lane / 4, lane % 4);
   }
 
-  // Brings columns column0 and on, a tile of them in shared memory, into the panel's order. By a warp, 16 lanes to a column.
+  // Copies a tile of columns, which lies at `from`, to the panel's columns from column0 on. The lanes of a warp call it, and 16 of them
+  // share a column.
   template <bool ODD>
   __device__ __forceinline__ void put(const StreamedRows& tile, uint32_t from, int column0, int lane) const {
     const int w = lane % 16;
@@ -40,8 +43,8 @@ struct WordPanel {
     }
   }
 
-  // Copies columns n0 and on of B, any strides, by element. THREADS threads take neighbouring columns, or words if columns are contiguous.
-  // Zeros fill the panel beyond B's edges.
+  // Copies columns of B from n0 on, of any strides, by element. Neighbouring threads take the words of a column if those follow each other
+  // in memory, and columns otherwise. Zeros fill the panel beyond B's edges.
   template <int THREADS>
   __device__ __forceinline__ void load(const MatrixView& b, int64_t n0, int64_t n, int64_t k) const {
     constexpr int PER_WORD = 4 / sizeof(T);  // elements

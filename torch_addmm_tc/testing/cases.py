@@ -270,9 +270,20 @@ def kernel_grid(kernel: dict) -> list[Case]:
     return grid
 
 
-# The longest K of 16-bit operands that configurations take which keep all of K in shared memory. 64 columns of B have 43 and 38
-# times 64 bytes, or 36 times beside two tiles of A.
-LONGEST_K = {"mma_stationary/0": 1376, "mma_stationary/1": 1216, "mma_streamed/0": 1152}
+# Some configurations keep all of K in shared memory, for 64 columns of B at least. They take at most so many bytes of K: 43, 38
+# and 36 steps of 64 bytes.
+LONGEST_K = {"mma_stationary/0": 2752, "mma_stationary/1": 2432, "mma_streamed/0": 2304}
+
+
+def takes_k(name: str, case: Case) -> bool:
+    """Return whether a configuration takes a case's K.
+
+    Args:
+        name: a name of the configuration, "NAME/INDEX" and modes, as runnable_configs() returns it.
+        case: the case.
+    """
+    longest = LONGEST_K.get("/".join(name.split("/")[:2]))
+    return longest is None or case.k * case.dtype.itemsize <= longest
 
 
 def multiplies(kernel: dict, name: str, case: Case, out: torch.Tensor | None = None) -> bool:
@@ -284,9 +295,8 @@ def multiplies(kernel: dict, name: str, case: Case, out: torch.Tensor | None = N
         case: the case.
         out: a CPU tensor with the strides of D. Default: a contiguous one.
     """
-    taken = case.k * case.dtype.itemsize <= 2 * LONGEST_K.get("/".join(name.split("/")[:2]), 2 * case.k)
     compiled = bool(_maths(case) & set(_config(name)["maths"]))
-    return taken and compiled and refusal(name, case, out=out) is None
+    return takes_k(name, case) and compiled and refusal(name, case, out=out) is None
 
 
 def sample(cases: list[Case], seed: int | str) -> list[Case]:
