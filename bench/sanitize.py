@@ -20,7 +20,7 @@ os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"  # torch reads the variable a
 import torch  # noqa: E402
 
 import torch_addmm_tc as tc  # noqa: E402
-from torch_addmm_tc.testing.cases import Case, kernel_grid, multiplies, runnable_configs, widened  # noqa: E402
+from torch_addmm_tc.testing.cases import Case, adapted, kernel_grid, multiplies, runnable_configs  # noqa: E402
 from torch_addmm_tc.testing.inputs import matrices, matrix  # noqa: E402
 
 F32, BF16 = torch.float32, torch.bfloat16
@@ -103,7 +103,7 @@ def empty_result(case: Case, d: str) -> torch.Tensor:
 
 
 def runs(kernel: dict, checks: list[Check]) -> list[tuple[Check, list[str]]]:
-    """Return (check, the configurations that support it) for each check, and for those that widened() makes of it.
+    """Return (check, the configurations that support it) for each check, and for those that adapted() makes of it.
 
     Args:
         kernel: an entry of torch_addmm_tc.kernels().
@@ -115,7 +115,7 @@ def runs(kernel: dict, checks: list[Check]) -> list[tuple[Check, list[str]]]:
             continue
         names_of = {}
         for name in configs:
-            wide = widened(case, name)
+            wide = adapted(case, name)
             if multiplies(kernel, name, wide, empty_result(wide, d)):
                 names_of.setdefault(wide, []).append(name)
         found += [(Check(wide, d), names) for wide, names in names_of.items()]

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "../csrc/gemm/direct_shape.h"
 #include "../csrc/gemm/feasibility.h"
 #include "../csrc/gemm/run.h"
 #include "../csrc/gemm/stationary_shape.h"
@@ -152,8 +153,9 @@ void check(const GemmDesc& p, const PlanKey& key, const Candidate& x, const Devi
   const PlanKey as_run = x.exchanged ? exchange_operands(key) : key;
   const auto is = [&](const char* name) { return std::strcmp(x.kernel->name, name) == 0; };
   const PlanKey as_read = after_repacks(as_run, x);
-  const int sms = device.gpu.num_sms;  // two kernels ask for what the problem needs of shared memory
+  const int sms = device.gpu.num_sms;  // three kernels ask for what the problem needs of shared memory
   const int smem = is("mma_stationary") ? StationaryShape(as_run, *x.config, sms).smem_bytes(*x.config)
+                   : is("mma_direct")   ? DirectShape(as_read, *x.config, sms).smem_bytes
                    : is("mma_streamed") ? StreamedShape(as_read, *x.config, sms).smem_bytes(as_read, *x.config)
                                         : x.config->smem_bytes;
   expect(

@@ -2,9 +2,9 @@
 
 Inputs are random, and the output starts as NaN. test_grid_cases gives each configuration a sample of the case grid. The sample
 has every size, layout, scalar and dtype combination of the grid; a configuration that also runs in clusters takes every second
-case in one. A configuration without an fp32 D of 16-bit operands takes the cases that need none, with N a multiple of 8;
-tests/test_planner.py says which must be left, and the other tests expect its refusal of the rest. --grid-seed draws another
-sample; --full-grid runs every case in every way.
+case in one. A configuration without an fp32 D of 16-bit operands takes the cases that need none, with N a multiple of 8, and
+mma_direct those of whole words; tests/test_planner.py says which must be left, and the other tests expect their refusal of the
+rest. --grid-seed draws another sample; --full-grid runs every case in every way.
 """
 
 import math
@@ -18,6 +18,7 @@ from conftest import NO_GPU
 import torch_addmm_tc as tc
 from torch_addmm_tc.testing.cases import (
     Case,
+    adapted,
     kernel_grid,
     multiplies,
     refusal,
@@ -25,7 +26,6 @@ from torch_addmm_tc.testing.cases import (
     sample,
     suited,
     takes_k,
-    widened,
 )
 from torch_addmm_tc.testing.inputs import integers, matrix
 from torch_addmm_tc.testing.reference import reference
@@ -39,9 +39,9 @@ KERNELS = [(kernel, runnable_configs()[kernel["name"]]) for kernel in tc.kernels
 CONFIGS = [name for _, names in KERNELS for name in names]
 
 
-def all_widened(cases, name):
-    """Return the cases, widened for a configuration, each once."""
-    return list(dict.fromkeys(widened(case, name) for case in cases))
+def all_adapted(cases, name):
+    """Return the cases, adapted to a configuration, each once."""
+    return list(dict.fromkeys(adapted(case, name) for case in cases))
 
 
 def pytest_generate_tests(metafunc):
@@ -51,7 +51,7 @@ def pytest_generate_tests(metafunc):
             grid = kernel_grid(kernel)
             for config, ways in groupby(names, key=lambda name: name.split("/")[:2]):
                 ways = list(ways)
-                runs = [case for case in all_widened(grid, ways[0]) if multiplies(kernel, ways[0], case)]
+                runs = [case for case in all_adapted(grid, ways[0]) if multiplies(kernel, ways[0], case)]
                 chosen = runs if options.full_grid else sample(runs, f"{'/'.join(config)} {options.grid_seed}")
                 for i, case in enumerate(chosen):
                     in_turn = ways if options.full_grid else [ways[i % len(ways)]]
@@ -60,7 +60,7 @@ def pytest_generate_tests(metafunc):
 
 
 def refuses(case, kernel, args, out):
-    """Return whether a configuration refuses the case for want of an fp32 D. It must then say so and write nothing."""
+    """Return whether a configuration refuses the case's C or D. It must then say so and write nothing."""
     reason, before = refusal(kernel, case, args, out), out.clone()
     if reason:
         with pytest.raises(RuntimeError, match=re.escape(reason)):
@@ -79,9 +79,9 @@ def test_grid_cases(kernel, case):
 @pytest.mark.parametrize("m, n, k", [(300, 520, 1100), (140, 264, 3000), (40, 520, 5000)])
 def test_sums_of_integers_are_exact(kernel, m, n, k):
     """The error bound of a long K is too wide to reveal that the sum of a K slice was rounded to fp16. Exact sums reveal it."""
-    args, expected = integers(m, n, k, "cuda")
     case = suited(Case(m, n, k, beta=1, alpha=1), kernel)
-    args, out = [x.to(case.dtype) for x in args], torch.full((m, n), math.nan, device="cuda")
+    args, expected = integers(case.m, case.n, case.k, "cuda")
+    args, out = [x.to(case.dtype) for x in args], torch.full(case.shape, math.nan, device="cuda")
     if not takes_k(kernel, case):
         with pytest.raises(RuntimeError, match="all of K deep, do not fit shared memory"):
             case.run(kernel, args, out)
@@ -145,7 +145,7 @@ def stability_cases():
     )
     for kernel, names in KERNELS:
         for name in names if kernel["split_k"] or len(kernel["clusters"]) > 1 else ():
-            for case in all_widened(cases, name):
+            for case in all_adapted(cases, name):
                 if multiplies(kernel, name, case):
                     yield pytest.param(name, case, id=f"{name}-{case}")
 
@@ -210,14 +210,14 @@ def test_persistent_blocks_compute_several_tiles(kernel, case):
 
 
 @pytest.mark.parametrize("kernel", CONFIGS)
-@pytest.mark.parametrize("pitch", [81, 82, 84])
-def test_what_lies_beside_operands_does_not_reach_the_result(kernel, pitch):
+@pytest.mark.parametrize("first, pitch", [(1, 81), (1, 82), (1, 84), (2, 82), (4, 84), (8, 88)])
+def test_what_lies_beside_operands_does_not_reach_the_result(kernel, first, pitch):
     """Operands are parts of matrices of NaN, and their rows begin anywhere."""
     case = suited(Case(137, 72, 75, broadcast="(N)"), kernel)
     c, a, b = case.inputs("cuda")
-    whole_a = torch.full((139, pitch), math.nan, dtype=a.dtype, device="cuda")
-    whole_b = torch.full((77, 88), math.nan, dtype=b.dtype, device="cuda")
-    part_a, part_b = whole_a[1:138, 1:76].copy_(a), whole_b[1:76, 8:80].copy_(b)
+    whole_a = torch.full((case.m + 2, pitch), math.nan, dtype=a.dtype, device="cuda")
+    whole_b = torch.full((case.k + 2, 88), math.nan, dtype=b.dtype, device="cuda")
+    part_a, part_b = whole_a[1:-1, first : first + case.k].copy_(a), whole_b[1:-1, 8:80].copy_(b)
     out = torch.full(case.shape, math.nan, dtype=case.dtype, device="cuda")
     assert case.reference((c, a, b)).error(case.run(kernel, (c, part_a, part_b), out)) <= 1
 
@@ -280,7 +280,7 @@ def test_fp32_does_not_use_tf32_by_default():
 )
 def test_c_and_d_may_have_more_than_2_to_the_31_elements(dtype, kernel, much_gpu_memory):
     """C and D have more than 2^31 elements. The test compares three corners, because a 32-bit index wraps in the last rows."""
-    case = Case(2**16 + 3, 2**15 + 5, 24, dtype, alpha=2)
+    case = suited(Case(2**16 + 3, 2**15 + 5, 24, dtype, alpha=2), kernel)
     _, a, b = Case(case.m, case.n, case.k, dtype, broadcast="()").inputs("cuda")
     c, out = torch.zeros(case.m, case.n, dtype=dtype, device="cuda"), torch.empty(case.m, case.n, dtype=dtype, device="cuda")
     c[-64:, -64:] = matrix("row", 64, 64, dtype, "cuda")

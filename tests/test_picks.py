@@ -107,13 +107,20 @@ def test_odd_sizes_with_a_short_k_use_mma_short():
         assert plan(Case(m, n, k, b="col", broadcast="(N)")).kernel == "mma_short"
 
 
-def test_many_rows_with_a_short_k_use_mma_stationary():
-    """It was the fastest kernel on an H100 there: 20000x300x100 took 18.1 us, and 28.2 in wgmma_tma with two repacks.
-
-    401408x144x24 took 69.6 us, and 102 in wgmma_multicast.
-    """
-    for m, n, k in ((20000, 300, 100), (10**6, 300, 100), (401408, 144, 24), (16384, 512, 13)):
+def test_many_rows_with_a_short_odd_k_use_mma_stationary():
+    for m, n, k in ((16384, 512, 13), (50000, 300, 99)):
         assert plan(Case(m, n, k, b="col", broadcast="(N)")).kernel == "mma_stationary"
+
+
+def test_many_rows_with_a_short_even_k_use_mma_direct():
+    """It was the fastest kernel on an H200 there: 32768x300x100 took 21.9 us, 28.3 in mma_streamed, and 28.8 in torch.addmm.
+
+    200704x240x40 took 37.6, 44.7 in wgmma_multicast and 60.8, and 401408x144x24 43.9 and 93.1 in torch.addmm.
+    """
+    for m, n, k in ((32768, 300, 100), (10**6, 300, 100), (200704, 240, 40), (401408, 144, 24), (10**6, 32, 32)):
+        assert plan(Case(m, n, k, b="col", broadcast="(N)")).kernel == "mma_direct"
+    for m, n, k in ((10**6, 32, 32), (401408, 16, 96)):
+        assert plan(Case(m, n, k, b="row", broadcast="(N)")).kernel == "mma_direct"
 
 
 def test_many_rows_that_begin_anywhere_use_mma_streamed():

@@ -7,7 +7,7 @@ import torch
 from planned import TENSOR_CORES, TURING, plan
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.testing.cases import Case, kernel_grid, multiplies, refusal, widened
+from torch_addmm_tc.testing.cases import Case, adapted, kernel_grid, multiplies, refusal
 from torch_addmm_tc.tools.planning import H200, Plan, cluster_name
 
 HALVES = {kernel["name"] for kernel in tc.kernels() if "float16" in kernel["maths"]}  # kernels that multiply fp16
@@ -144,9 +144,9 @@ NO_FP32_D, NO_SUMS = "it writes no fp32 D of 16-bit operands", "TMA does not rea
 
 
 def without_fp32_d():
-    """The names of the configurations that have no fp32 D of 16-bit operands."""
+    """The names of TMA kernels' configurations that have no fp32 D of 16-bit operands."""
     configs = [(f"{kernel['name']}/{i}", config) for kernel in tc.kernels() for i, config in enumerate(kernel["configs"])]
-    return [name for name, config in configs if not config["fp32_d"]]
+    return [name for name, config in configs if not config["fp32_d"] and not name.startswith("mma_direct/")]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_a_configuration_without_an_fp32_d_refuses_what_needs_one(case, reason):
     for name in names:
         assert Plan.of(problem, H200, name).candidates[0].reason == reason
         assert refusal(name, case) == reason
-    others = [x for x in Plan.of(problem, H200).candidates if f"{x.kernel}/{x.index}" not in names]
+    others = [x for x in Plan.of(problem, H200).candidates if f"{x.kernel}/{x.index}" not in names and x.kernel != "mma_direct"]
     assert {NO_FP32_D, NO_SUMS}.isdisjoint(x.reason for x in others)
 
 
@@ -182,7 +182,7 @@ def test_a_configuration_without_an_fp32_d_takes_every_concern_of_the_grid_that_
     """The GPU tests leave out the cases that it refuses. This says what must be left, whatever the planner refuses."""
     kernel = next(x for x in tc.kernels() if x["name"] == name.split("/")[0])
     halves = [case for case in kernel_grid(kernel) if case.dtype != torch.float32]
-    taken = [case for case in halves if multiplies(kernel, name, widened(case, name))]
+    taken = [case for case in halves if multiplies(kernel, name, adapted(case, name))]
     for concern in ("m", "k", "dtype", "a", "b", "activation", "batch"):
         values = lambda cases: {getattr(case, concern) for case in cases}  # noqa: B023, E731
         assert values(taken) == values(halves), concern
@@ -231,6 +231,53 @@ def test_mma_streamed_says_what_it_cannot_run():
     a, b = torch.empty(5000, 400, dtype=torch.float16, device="meta"), torch.empty(64, 40, dtype=torch.float16, device="meta")
     apart = next(x for x in tc.plan(None, a[:, :40], b.t(), gpu=H200).candidates if x.kernel == "mma_streamed")
     assert apart.repack_a and not apart.repack_b
+
+
+NO_WORDS = "its rows of A, C and D are no whole words of two 16-bit elements"
+
+
+@pytest.mark.parametrize(
+    "case, reason",
+    [
+        (Case(300, 300, 100), None),
+        (Case(300, 2, 2, torch.bfloat16), None),
+        (Case(300, 300, 0), None),
+        (Case(300, 16, 100, a="row_odd"), None),  # A is repacked
+        (Case(300, 16, 100, a="col", b="row_odd"), None),
+        (Case(300, 16, 100, broadcast="(N)"), None),
+        (Case(300, 16, 100, batch=3, broadcast="(B,1,N)"), None),
+        (Case(300, 16, 100, c="row_pitched"), None),
+        (Case(300, 301, 100), NO_WORDS),
+        (Case(300, 301, 100, broadcast="(N)"), NO_WORDS),
+        (Case(300, 300, 101), NO_WORDS),
+        (Case(300, 300, 100, c="row_odd"), NO_WORDS),
+        (Case(300, 300, 100, c="col"), NO_WORDS),
+        (Case(300, 300, 100, broadcast="(M,1)"), NO_WORDS),
+        (Case(300, 300, 100, out_dtype=torch.float32), NO_FP32_D),
+        (Case(300, 300, 258), "its rows of A do not fit a warp's registers"),
+        (Case(300, 300, 100, torch.float32), "it does not multiply operands of this dtype"),
+    ],
+    ids=str,
+)
+def test_mma_direct_says_what_it_cannot_run(case, reason):
+    found = sorted((x for x in plan(case).candidates if x.kernel == "mma_direct"), key=lambda x: x.index)
+    assert len(found) == 3 and found[2].reason == reason
+    for x, longest in zip(found, (64, 128, 256), strict=True):
+        assert case.k > longest or x.reason == reason
+
+
+@pytest.mark.parametrize("name", ["mma_direct/0", "mma_direct/1", "mma_direct/2"])
+def test_mma_direct_takes_every_concern_of_the_grid_that_has_words(name):
+    """The GPU tests leave out the cases that it refuses. This says what must be left, whatever the planner refuses."""
+    kernel = next(x for x in tc.kernels() if x["name"] == "mma_direct")
+    grid = [adapted(case, name) for case in kernel_grid(kernel)]
+    taken = {case for case in grid if multiplies(kernel, name, case)}
+    for concern in ("m", "n", "k", "dtype", "a", "b", "activation", "batch"):
+        values = lambda cases: {getattr(case, concern) for case in cases}  # noqa: B023, E731
+        assert values(taken) == values(grid), concern
+    plain = [x for x in grid if (x.out_dtype, x.self_dtype, x.batch) == (None, None, None)]
+    plain = [x for x in plain if x.c in ("row", "row_pitched") and x.broadcast in ("(N)", "(1,N)", "(M,N)")]
+    assert len(plain) > 300 and set(plain) <= taken
 
 
 def test_wgmma_interleaved_repacks_what_it_cannot_read():

@@ -52,13 +52,15 @@ constexpr double kSimtStart = 1;             // by hand, for simt
 // A constant's value alone therefore says little about the hardware. kStreaming ended at its bound, the data sheet's
 // bandwidth. kSlices, kInThrees and kInFours were not fitted.
 // The constants of straddling rows were set by hand to the same times, and those of fp32 in epilogues to 86 problems on an H100.
-constexpr double kStreaming = 4.8e6;        // bytes per microsecond from DRAM, in a wave that waits for nothing else
-constexpr double kOwnPort = 53.2e3;         // the same for an SM that has its port for itself
-constexpr double kPort = 81.3e3;            // the same for two neighbouring SMs, which share a port
-constexpr double kL2 = 189e3;               // bytes per microsecond from L2, for each SM
-constexpr double kPrefetches = 0.396;       // of the launch, hidden by what small grids prefetch (prefetches_k_tiles)
-constexpr double kHotLine = 0.386e-3;       // a request to a line of L2 that other SMs ask for too
-constexpr double kHotSectors = 3e-3;        // the same, by which a tile waits for rows that begin within sectors of 32 bytes
+constexpr double kStreaming = 4.8e6;   // bytes per microsecond from DRAM, in a wave that waits for nothing else
+constexpr double kOwnPort = 53.2e3;    // the same for an SM that has its port for itself
+constexpr double kPort = 81.3e3;       // the same for two neighbouring SMs, which share a port
+constexpr double kL2 = 189e3;          // bytes per microsecond from L2, for each SM
+constexpr double kPrefetches = 0.396;  // of the launch, hidden by what small grids prefetch (prefetches_k_tiles)
+constexpr double kHotLine = 0.386e-3;  // a request to a line of L2 that other SMs ask for too
+constexpr double kHotSectors = 3e-3;   // the same, by which a tile waits for rows that begin within sectors of 32 bytes
+constexpr double kOutside =
+    0.17;  // of a K tile of a row-major B with fewer than 64 columns, by which a tile waits for those beyond
 constexpr double kUnhidden = 4;             // K tiles, by hand, that wait for such rows: later ones are loaded in time
 constexpr double kInStep = 1024;            // elements of K over which blocks that ask for the same lines stay in step, by hand
 constexpr double kSlices = 96;              // of L2, which serve one request at a time
@@ -201,7 +203,8 @@ double product_us(const KernelTraits& kernel, const Config& config, Math math, c
 
 // A wave takes the 4-norm of three times: a tile's on its SM, and those in which L2 and DRAM move what all tiles of the wave read
 // and write. A tile also waits for rows that begin within sectors and that many SMs ask for: 200704x240x40, whose rows have 80 bytes,
-// takes 63.7 us in single blocks of 128x128, and 45.1 in clusters of 2x1 that share B, in 256x128 (H200).
+// takes 63.7 us in single blocks of 128x128, and 45.1 in clusters of 2x1 that share B, in 256x128 (H200). TMA also loads boxes of 64
+// columns of a row-major B with fewer, and takes time for those beyond: 1000000x32x32 49.2 us, and 44.1 with K contiguous in B.
 struct Wave {
   double l2_us = 0, dram_us = 0, wait_us = 0;
   double us(double tile_us) const { return norm4(tile_us + wait_us, l2_us, dram_us); }
@@ -275,6 +278,7 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const
     return of(p.a, p.m, config.tile_m, across) + of(transpose(p.b), p.n, columns, down);
   };
   const double k_tiles = double(p.k) * size_of(p.a.dtype) / (128 * modes.k_slices);
+  const double outside = boxes && !b_along_k && p.n < 64 ? kOutside * (1 - double(p.n) / 64) / cluster.m : 0;
   const int group = evenly(int(tiles_m), rows_at_once(p, config, modes, device.gpu.num_sms));
   const double scale = device.gpu.dram_gb_per_s / kH200.dram_gb_per_s;
   const double of_b = double(p.k) * double(p.n) * double(matrices_of(p.b, p.batch)) * size_of(p.b.dtype);
@@ -285,7 +289,8 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const
     const double dram = std::max(clusters * bytes / (scale * kStreaming), bytes / cluster.blocks() / sm);
     const double hot = kHotLine * k_tiles * queue(std::min(tiles_n, clusters), std::min(tiles_m, clusters), false);
     const int64_t across = std::min(tiles_n, ceil_div(clusters, group)), down = std::min(tiles_m, ceil_div(clusters, across));
-    const double wait = kHotSectors * std::min(std::ceil(k_tiles), kUnhidden) * queue(across, down, true);
+    const double wait =
+        outside * std::ceil(k_tiles) + kHotSectors * std::min(std::ceil(k_tiles), kUnhidden) * queue(across, down, true);
     return Wave{clusters * l2 + hot, dram, wait};
   };
   const int64_t count = ceil_div(work, at_once);

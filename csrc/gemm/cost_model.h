@@ -19,6 +19,7 @@ double estimate_guarded(const KernelTraits&, const Config&, Math, const PlanKey&
 double estimate_short(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_stationary(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_streamed(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
+double estimate_direct(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_shifted(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_bf16x6_rs(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_interleaved(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);

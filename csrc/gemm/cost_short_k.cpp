@@ -6,6 +6,7 @@
 #include "ceil_div.h"
 #include "cost_model.h"
 #include "cost_parts.h"
+#include "direct_shape.h"
 #include "stationary_shape.h"
 #include "streamed_shape.h"
 
@@ -45,7 +46,6 @@ constexpr double kStationaryStep = 0.023;      // of 64 bytes of K: the products
 constexpr double kStationaryLoad = 0.03;       // the same of loading a warp's rows of A
 constexpr double kStationaryOdd = 1.6;         // the same of rows that are aligned to 4 or 2 bytes
 constexpr double kStationaryLatency = 1;       // of as many loads of A as a warp holds
-constexpr double kStationaryAhead = 0.26;      // of it, if the loads begin before the epilogue
 constexpr double kStationaryWait = 1.56;       // of a warp's chunk, alone on its SM
 constexpr double kStationaryPanel = 0.39;      // of a chunk of B, for 64 bytes of K
 constexpr double kStationaryStream = 1.19;     // of DRAM's time
@@ -63,6 +63,25 @@ constexpr double kStreamedChunks = 1.3;   // of these, if D has several chunks o
 constexpr double kStreamedStep = 0.33;    // of 64 bytes of K of a warp's chunk, alone on its SM
 constexpr double kStreamedWait = 0.8;     // of a warp's chunk otherwise
 constexpr double kStreamedStream = 1.19;  // of DRAM's time
+
+// mma_direct, fitted to 231 times on an H200 (bench/results/h200-tried.md, "Words straight from registers").
+constexpr double kDirectStart = 1.2;                 // of the blocks and their first rows of A
+constexpr double kDirectStart4 = 1.5;                // more of it, if a lane loads 4 bytes of A at a time
+constexpr double kDirectPanel = 0.208;               // of 64 columns of B, for 64 bytes of K
+constexpr double kDirectPanel2 = 2.5;                // times as much for chunks of 32 columns
+constexpr double kDirectLoad = 0.0098;               // of 64 bytes of K of 16 rows of A
+constexpr double kDirectAccess = 0.0024;             // of the loads of these rows, for 16 bytes at a time and the longest K
+constexpr double kDirectStep = 0.0125;               // of their products with 64 columns
+constexpr double kDirectFew = 1.22;                  // of these, if a warp holds 16 rows: they read B for themselves alone
+constexpr double kDirectChunk = 0.044;               // of 16 rows of 64 columns of D
+constexpr double kDirectC = 0.0725;                  // of a full C of this size
+constexpr double kDirectBy8 = 1.54, kDirectBy4 = 2;  // times as much for C and D of 8 and 4 bytes at a time
+constexpr double kDirectWait = 0.48;                 // of a warp's chunk, alone on its SM
+constexpr double kDirectWaitC = 0.36;                // of its full C, by hand
+constexpr double kDirectStream = 1.03;               // of DRAM's time
+// The same for 16 and 32 rows at a time of a D beyond L2 whose rows begin within sectors, by 1000000x300x100 and 5162x8284x2: L2 writes
+// sectors to DRAM that the next chunk of columns would complete.
+constexpr double kDirectTorn16 = 2.6, kDirectTorn32 = 3.4;
 
 // simt_kstage, with its configurations' rates fitted to 835 times on an H200 (bench.candidates --float32 --seed 20311126).
 constexpr double kKstageLaunch = 2.65;
@@ -132,8 +151,7 @@ double estimate_stationary(const KernelTraits&, const Config& config, Math, cons
       (is_f32(p.d.dtype) ? kStationaryF32 : 0);
   const double busy = std::ceil(rows / double(shape.walkers)) * (load + chunk * chunks);
   const double loads = whole ? 1 : std::ceil(depth / steps) * chunks;
-  const double latency = shape.loads_ahead(p, config) ? kStationaryAhead : kStationaryLatency;
-  const double waiting = rounds * (loads * latency + chunks * (kStationaryWait + kStationaryStep * depth));
+  const double waiting = rounds * (loads * kStationaryLatency + chunks * (kStationaryWait + kStationaryStep * depth));
   const double waves = double(ceil_div(p.batch * shape.panels * shape.walkers, device.gpu.num_sms));  // of blocks
   return norm4(busy * waves, waiting * waves, kStationaryStream * dram_us(p, 1, device)) +
          kStationaryPanel * depth * chunks * waves + kStationaryStart + kLaunch - kOverlap;
@@ -156,6 +174,27 @@ double estimate_streamed(const KernelTraits&, const Config& config, Math, const 
   const double waves = double(ceil_div(p.batch * shape.panels * shape.walkers, device.gpu.num_sms));  // of blocks
   return norm4(busy * waves, waiting * waves, kStreamedStream * dram_us(p, 1, device)) + (kStreamedStart + panel) * waves +
          kLaunch - kOverlap;
+}
+
+// An SM takes as long as its warps' instructions and reads of B, or as one warp's latencies.
+double estimate_direct(const KernelTraits&, const Config& config, Math, const PlanKey& p, const Modes&,
+                       const DeviceSpec& device) {
+  const DirectShape shape(p, config, device.gpu.num_sms);
+  const double depth = double(shape.depth), chunks = double(shape.chunks), width = double(shape.width) / config.tile_n;
+  const double full_c = has_full_c(p) ? 1 : 0, steps = config.tile_k * 2.0 / DirectShape::kStep;
+  const double sixteens = double(ceil_div(ceil_div(p.m, config.tile_m), shape.walkers)) * config.tile_m / 16;  // of a block
+  const double load = kDirectLoad * depth + kDirectAccess * steps * 16 / shape.bytes_a;
+  const double products = kDirectStep * depth * (config.tile_m == 16 ? kDirectFew : 1);
+  const double narrow = shape.bytes_d == 16 ? 1 : shape.bytes_d == 8 ? kDirectBy8 : kDirectBy4;
+  const double busy = sixteens * (load + chunks * width * (products + narrow * (kDirectChunk + kDirectC * full_c)));
+  const double waiting = double(shape.rounds(p.m, config, shape.walkers)) * chunks * (kDirectWait + kDirectWaitC * full_c);
+  const bool beyond_l2 = double(p.batch) * double(p.m) * double(p.n) * size_of(p.d.dtype) > 64e6;
+  const bool torn = beyond_l2 && p.n > shape.width && straddles(32, p.d, p.m, p.n);
+  const double stream = !torn ? kDirectStream : config.tile_m == 16 ? kDirectTorn16 : kDirectTorn32;
+  const double panel = kDirectPanel * depth * chunks * width * (width < 1 ? kDirectPanel2 : 1);
+  const double start = kDirectStart + (shape.bytes_a == 4 ? kDirectStart4 : 0) + panel;
+  const double waves = double(ceil_div(p.batch * shape.panels * shape.walkers, device.gpu.num_sms));  // of blocks
+  return norm4(busy * waves, waiting * waves, stream * dram_us(p, 1, device)) + start * waves + kLaunch - kOverlap;
 }
 
 // An SM is busy with the instructions of all of its tiles, and a block waits for each of its K tiles.

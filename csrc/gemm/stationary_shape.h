@@ -19,13 +19,6 @@ struct StationaryShape : Panels {
     });
   }
 
-  // Whether a warp loads its next rows of A while it finishes the last ones: whole aligned vectors, and all of K at once.
-  template <typename P>
-  bool loads_ahead(const P& p, const Config& config) const {
-    return depth > 0 && depth * kStep <= config.tile_k * 2 && alignment(p.a, p.m, p.k) == 16 &&
-           p.k * size_of(p.a.dtype) % 16 == 0;
-  }
-
   // How many tiles of rows a warp takes.
   static int64_t rounds(int64_t m, const Config& config, int64_t walkers) {
     return ceil_div(ceil_div(m, config.tile_m), walkers * (config.threads / 32));

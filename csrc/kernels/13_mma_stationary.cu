@@ -10,8 +10,7 @@
 // stmatrix and ldmatrix. Chunks are as wide as each other: 144 columns are three of 48, not 64, 64 and 16.
 //
 // Measured gain (H100, one run, weight-major with a bias): 20000x300x100 takes 17.9 us, and 28.7 in wgmma_tma with two repacks, the
-// fastest other kernel; 10^6x300x100 557 and 751; 200704x64x147 45.7 and 81.0 in mma_short. With aligned rows 401408x144x24 takes 69.6 us,
-// 102 in the fastest other kernel and 107 in torch.addmm.
+// fastest other kernel; 10^6x300x100 557 and 751; 200704x64x147 45.7 and 81.0 in mma_short.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o x.cubin csrc/kernels/13_mma_stationary.cu
 // Run:   python -m bench.sweep --kernel mma_stationary
@@ -64,9 +63,7 @@ __device__ __forceinline__ void multiply(float (&acc)[1][MMAS_N][4], const uint3
   }
 }
 
-// AHEAD: A's rows are whole aligned vectors, and a warp holds all of their K. It then loads its next rows once it has multiplied the
-// last ones, before the epilogue.
-template <int I, Math MATH, bool AHEAD>
+template <int I, Math MATH>
 __global__ __launch_bounds__(kMmaStationary[I].threads) void mma_stationary(const GemmDesc batch, const VectorAccess access,
                                                                             const StationaryGrid grid) {
   using T = Operand<MATH>;
@@ -89,20 +86,16 @@ __global__ __launch_bounds__(kMmaStationary[I].threads) void mma_stationary(cons
 
   const int64_t n0 = int64_t(blockIdx.x % grid.panels) * columns;
   prefetch_rows<TILE_M>(p.a, first(), p.m, p.k);
-  if (AHEAD) prefetch_rows<TILE_M>(p.a, first() + grid.step_m, p.m, p.k);
   if (has_bias(p))
     for (int j = threadIdx.x; j < columns; j += THREADS)
       bias[j] = n0 + j < p.n ? to_float(static_cast<const T*>(p.c.data)[(n0 + j) * p.c.col]) : 0.f;
   panel.load(p.b, n0, p.n, p.k);
   __syncthreads();
 
-  RowFragments<T, TILE_M, STEPS> next;
-  if (AHEAD && first() < p.m) next.load_vectors(p.a, first(), p.m, p.k, depth);
 #pragma unroll 1
   for (int64_t m0 = first(); m0 < p.m; m0 += grid.step_m) {
-    RowFragments<T, TILE_M, STEPS> of_tile;
-    auto& a = AHEAD ? next : of_tile;
-    prefetch_rows<TILE_M>(p.a, m0 + (AHEAD ? 2 : 1) * grid.step_m, p.m, p.k);
+    RowFragments<T, TILE_M, STEPS> a;
+    prefetch_rows<TILE_M>(p.a, m0 + grid.step_m, p.m, p.k);
 #pragma unroll 1
     for (int j0 = 0; j0 < columns && n0 + j0 < p.n; j0 += grid.width) {
       const int64_t n = n0 + j0;
@@ -121,14 +114,12 @@ __global__ __launch_bounds__(kMmaStationary[I].threads) void mma_stationary(cons
 #pragma unroll 1
       for (int step0 = 0; step0 < depth; step0 += STEPS) {
         const int count = min(depth - step0, STEPS);
-        if (!AHEAD && (j0 == 0 || depth > STEPS)) a.load(p.a, m0, p.m, int64_t(step0) * STEP_K, p.k, count);
+        if (j0 == 0 || depth > STEPS) a.load(p.a, m0, p.m, int64_t(step0) * STEP_K, p.k, count);
 #pragma unroll
         for (int s = 0; s < STEPS - 1; ++s)
           if (s + 1 < count) multiply<T>(acc, a.steps[s], panel, step0 + s, j0, grid.width);
         multiply<T>(acc, a.last_step, panel, step0 + count - 1, j0, grid.width);
       }
-      const bool last = j0 + grid.width >= min(int64_t(columns), p.n - n0);
-      if (AHEAD && last && m0 + grid.step_m < p.m) next.load_vectors(p.a, m0 + grid.step_m, p.m, p.k, depth);
 
       // ---- epilogue ----
       const int lane = opaque_lane(), g = lane / 4, q = lane % 4;
@@ -197,11 +188,8 @@ Status launch_config(const Launch& call) {
       shape.walkers * (config.threads / 32) * config.tile_m,
       takes_vectors(p)};
   return with_math(MmaStationaryMaths(), call.math, [&](auto math) {
-    const auto run = [&](auto ahead) {
-      const Grid blocks{shape.panels * shape.walkers, config.threads, shape.smem_bytes(config), 1, true, p.batch};
-      return launch_sized<mma_stationary<I, math, ahead>, true>(call, blocks, p, vector_access_of(p), grid);
-    };
-    return shape.loads_ahead(p, config) ? run(std::true_type()) : run(std::false_type());
+    const Grid blocks{shape.panels * shape.walkers, config.threads, shape.smem_bytes(config), 1, true, p.batch};
+    return launch_sized<mma_stationary<I, math>, true>(call, blocks, p, vector_access_of(p), grid);
   });
 }
 

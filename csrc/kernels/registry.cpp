@@ -1,6 +1,7 @@
 // The ladder, as the planner sees it. Adding a rung: NN_name.h and NN_name.cu here, its entry below, its configurations in
 // setup.py (CONFIGURATIONS).
 #include "../gemm/cost_model.h"
+#include "../gemm/direct_shape.h"
 #include "../gemm/feasibility.h"
 #include "../gemm/stationary_shape.h"
 #include "../gemm/streamed_shape.h"
@@ -24,6 +25,7 @@
 #include "18_simt_kstage.h"
 #include "19_wgmma_interleaved.h"
 #include "20_mma_streamed.h"
+#include "21_mma_direct.h"
 
 namespace tc {
 namespace {
@@ -43,6 +45,13 @@ const char* fits_streamed(const PlanKey& key, const Config& config, const Device
   if (StreamedShape::must_repack(key.a, key.m, key.k, config)) as_read.a = repacked(key.a, key.m, key.k, true);
   const bool fits = StreamedShape(as_read, config, device.gpu.num_sms).chunks > 0;
   return fits ? nullptr : "its columns of B, all of K deep, do not fit shared memory";
+}
+
+const char* fits_direct(const PlanKey& key, const Config& config, const DeviceSpec& device) {
+  PlanKey as_read = key;
+  if (needs_repack(key.a, key.m, key.k, true, config.alignment))
+    as_read.a = repacked(key.a, key.m, key.k, true), as_read.a.alignment = 16;
+  return DirectShape::refuses(as_read, config, device.gpu.num_sms);
 }
 
 const char* parts_fit_coordinates(const PlanKey& key, const Config& config, const DeviceSpec& device) {
@@ -154,6 +163,10 @@ Span<const KernelTraits> kernels() {
           "mma_streamed", "for many rows and a short K: B stays in shared memory, bulk copies bring the rows of A",
           Unit::mma_sync, MmaStreamedMaths::set, kOtherOrder, OperandAccess::dense_a_along_k, !kSplitK, estimate_streamed,
           kSingleBlock, {}, fits_streamed),
+      rung<kMmaDirect>(
+          "mma_direct", "for many rows and a short K: words of A go straight into registers, words of D straight out of them",
+          Unit::mma_sync, MmaDirectMaths::set, kOtherOrder, OperandAccess::aligned_a_alone, !kSplitK, estimate_direct,
+          kSingleBlock, {}, fits_direct),
   };
   return ladder;
 }

@@ -204,34 +204,50 @@ def _maths(case: Case) -> set[str]:
     return {"float32", "bf16x6"} if case.dtype == torch.float32 else {str(case.dtype).removeprefix("torch.")}
 
 
+def _base(name: str) -> str:
+    """Return "NAME/INDEX" of a name that may have modes, too."""
+    return "/".join(name.split("/")[:2])
+
+
 @cache
 def _config(name: str) -> dict:
     """Return the configuration that "NAME/INDEX", with or without modes, names, as torch_addmm_tc.kernels() lists it."""
-    kernel, index = name.split("/")[:2]
+    kernel, index = _base(name).split("/")
     return next(x for x in _C.kernels() if x["name"] == kernel)["configs"][int(index)]
 
 
-def widened(case: Case, name: str) -> Case:
-    """Return the case, for a configuration without an fp32 D with N a multiple of 8: it needs a D that TMA reaches.
+# Some configurations keep all of K in shared memory, for 64 columns of B at least, or in registers. They take at most so many
+# bytes of K: 43, 38 and 36 steps of 64 bytes, and what mma_direct's registers hold.
+LONGEST_K = {"mma_stationary/0": 2752, "mma_stationary/1": 2432, "mma_streamed/0": 2304}
+LONGEST_K |= {"mma_direct/0": 128, "mma_direct/1": 256, "mma_direct/2": 512}
+
+
+def adapted(case: Case, name: str) -> Case:
+    """Return the case with sizes that a configuration takes.
+
+    Without an fp32 D it needs a D that TMA reaches: N becomes a multiple of 8. mma_direct takes rows of whole 32-bit words: N
+    and K become even, and K no longer than its registers hold.
 
     Args:
         case: the case.
         name: a name of a configuration, "NAME/INDEX" and modes.
     """
+    if name.startswith("mma_direct/"):
+        return replace(case, n=case.n + case.n % 2, k=min(case.k + case.k % 2, LONGEST_K[_base(name)] // 2))
     return case if _config(name)["fp32_d"] else replace(case, n=-(-case.n // 8) * 8)
 
 
 def suited(case: Case, name: str) -> Case:
     """Return a case in a dtype that a kernel multiplies: its own if possible, and otherwise float32.
 
-    For a configuration it is widened(), too.
+    It is adapted(), too: to a configuration, or to a kernel whose configurations all need it.
 
     Args:
         case: the case.
         name: a name of the kernel or of one of its configurations.
     """
     kernel = next(x for x in _C.kernels() if x["name"] == name.split("/")[0])
-    case = widened(case, name) if "/" in name else case
+    case = adapted(case, name) if "/" in name else adapted(case, "mma_direct/0") if name == "mma_direct" else case
     return case if _maths(case) & set(kernel["maths"]) else replace(case, dtype=torch.float32)
 
 
@@ -270,11 +286,6 @@ def kernel_grid(kernel: dict) -> list[Case]:
     return grid
 
 
-# Some configurations keep all of K in shared memory, for 64 columns of B at least. They take at most so many bytes of K: 43, 38
-# and 36 steps of 64 bytes.
-LONGEST_K = {"mma_stationary/0": 2752, "mma_stationary/1": 2432, "mma_streamed/0": 2304}
-
-
 def takes_k(name: str, case: Case) -> bool:
     """Return whether a configuration takes a case's K.
 
@@ -282,7 +293,7 @@ def takes_k(name: str, case: Case) -> bool:
         name: a name of the configuration, "NAME/INDEX" and modes, as runnable_configs() returns it.
         case: the case.
     """
-    longest = LONGEST_K.get("/".join(name.split("/")[:2]))
+    longest = LONGEST_K.get(_base(name))
     return longest is None or case.k * case.dtype.itemsize <= longest
 
 
