@@ -52,15 +52,14 @@ constexpr double kSimtStart = 1;             // by hand, for simt
 // A constant's value alone therefore says little about the hardware. kStreaming ended at its bound, the data sheet's
 // bandwidth. kSlices, kInThrees and kInFours were not fitted.
 // The constants of straddling rows were set by hand to the same times, and those of fp32 in epilogues to 86 problems on an H100.
-constexpr double kStreaming = 4.8e6;   // bytes per microsecond from DRAM, in a wave that waits for nothing else
-constexpr double kOwnPort = 53.2e3;    // the same for an SM that has its port for itself
-constexpr double kPort = 81.3e3;       // the same for two neighbouring SMs, which share a port
-constexpr double kL2 = 189e3;          // bytes per microsecond from L2, for each SM
-constexpr double kPrefetches = 0.396;  // of the launch, hidden by what small grids prefetch (prefetches_k_tiles)
-constexpr double kHotLine = 0.386e-3;  // a request to a line of L2 that other SMs ask for too
-constexpr double kHotSectors = 3e-3;   // the same, by which a tile waits for rows that begin within sectors of 32 bytes
-constexpr double kOutside =
-    0.17;  // of a K tile of a row-major B with fewer than 64 columns, by which a tile waits for those beyond
+constexpr double kStreaming = 4.8e6;        // bytes per microsecond from DRAM, in a wave that waits for nothing else
+constexpr double kOwnPort = 53.2e3;         // the same for an SM that has its port for itself
+constexpr double kPort = 81.3e3;            // the same for two neighbouring SMs, which share a port
+constexpr double kL2 = 189e3;               // bytes per microsecond from L2, for each SM
+constexpr double kPrefetches = 0.396;       // of the launch, hidden by what small grids prefetch (prefetches_k_tiles)
+constexpr double kHotLine = 0.386e-3;       // a request to a line of L2 that other SMs ask for too
+constexpr double kHotSectors = 3e-3;        // the same, by which a tile waits for rows that begin within sectors of 32 bytes
+constexpr double kOutside = 0.17;           // a K tile of a row-major B of few columns, for what TMA loads beyond them
 constexpr double kUnhidden = 4;             // K tiles, by hand, that wait for such rows: later ones are loaded in time
 constexpr double kInStep = 1024;            // elements of K over which blocks that ask for the same lines stay in step, by hand
 constexpr double kSlices = 96;              // of L2, which serve one request at a time

@@ -1,5 +1,5 @@
 // The predictions of kernels for small problems, a short K and rows that begin anywhere: mma_guarded, mma_short, mma_stationary,
-// simt_kstage.
+// mma_streamed, mma_direct, simt_kstage.
 #include <algorithm>
 #include <cmath>
 
