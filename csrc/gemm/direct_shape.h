@@ -10,9 +10,8 @@ namespace tc {
 
 // A panel has 64 bytes of each column of B for each step of K, and a bias in fp32.
 struct DirectShape : Panels {
-  static constexpr int kStep = 64;  // bytes of K
-  int64_t depth;                    // steps of K
-  int bytes_a, bytes_d;             // that a lane loads of A at once, and stores of D
+  int64_t depth;         // steps of K
+  int bytes_a, bytes_d;  // that a lane loads of A at once, and stores of D
   int smem_bytes = 0;
 
   // P is a GemmDesc or a PlanKey.
@@ -46,11 +45,6 @@ struct DirectShape : Panels {
   template <typename P>
   static bool loads_c(const P& p) {
     return present(p.c) && !has_bias(p);
-  }
-
-  // How many tiles of rows a warp takes.
-  static int64_t rounds(int64_t m, const Config& config, int64_t walkers) {
-    return ceil_div(ceil_div(m, config.tile_m), walkers * (config.threads / 32));
   }
 
  private:

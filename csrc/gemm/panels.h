@@ -10,9 +10,15 @@ namespace tc {
 
 // A panel of B has some of its columns, all of K deep. `walkers` blocks share the rows of A that a panel multiplies.
 struct Panels {
+  static constexpr int kStep = 64;  // bytes of K, a step
   int64_t chunks = 0;               // of columns, in a panel; 0: shared memory and SMs do not hold all panels
   int64_t width = 0;                // of a chunk: the least multiple of 16 columns with as many chunks
   int64_t panels = 1, walkers = 1;  // of a product of a batch
+
+  // How many tiles of rows a warp takes, if all of a block's warps take part.
+  static int64_t rounds(int64_t m, const Config& config, int64_t walkers) {
+    return ceil_div(ceil_div(m, config.tile_m), walkers * (config.threads / 32));
+  }
 
   // Chooses the panels of up to `most` chunks whose blocks take the least time. time(panels) is a block's, in any unit. More panels than
   // the least that fit give more warps rows of their own, where rows are few. P is a GemmDesc or a PlanKey.

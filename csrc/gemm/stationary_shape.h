@@ -8,8 +8,7 @@ namespace tc {
 
 // A panel has 64 bytes of each column of B for each step of K.
 struct StationaryShape : Panels {
-  static constexpr int kStep = 64;  // bytes of K
-  int64_t depth;                    // steps of K
+  int64_t depth;  // steps of K
 
   // P is a GemmDesc or a PlanKey.
   template <typename P>
@@ -19,10 +18,6 @@ struct StationaryShape : Panels {
     });
   }
 
-  // How many tiles of rows a warp takes.
-  static int64_t rounds(int64_t m, const Config& config, int64_t walkers) {
-    return ceil_div(ceil_div(m, config.tile_m), walkers * (config.threads / 32));
-  }
   // A chunk of B, and of a bias in fp32.
   int64_t chunk_bytes(int64_t columns) const { return columns * (depth * kStep + 4); }
   // A warp's staged part of D: 16 rows of fp32, padded as epilogues pad them.

@@ -11,11 +11,10 @@ namespace tc {
 // A panel has 64 bytes of each column of B for each step of K. Each warp has one or two slots of shared memory, which hold a tile of rows
 // of A each, and a tile of columns of B before. A warp multiplies a tile of rows by one chunk of columns after another.
 struct StreamedShape : Panels {
-  static constexpr int kStep = 64;  // bytes of K
-  int64_t depth;                    // steps of K
-  bool streams_b;                   // whether tiles of B's columns go through the slots too: dense ones do
-  int64_t slot_bytes;               // a tile as it lies in memory, and what the last step reads behind it
-  int64_t warps = 0, slots = 1;     // warps that have slots, and slots of each
+  int64_t depth;                 // steps of K
+  bool streams_b;                // whether tiles of B's columns go through the slots too: dense ones do
+  int64_t slot_bytes;            // a tile as it lies in memory, and what the last step reads behind it
+  int64_t warps = 0, slots = 1;  // warps that have slots, and slots of each
 
   // Whether a bulk copy of x, the rows of A or the columns of B, wastes little on what lies between the rows.
   template <typename X>

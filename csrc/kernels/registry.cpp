@@ -40,18 +40,21 @@ const char* fits_stationary(const PlanKey& key, const Config& config, const Devi
   return fits ? nullptr : "its columns of B, all of K deep, do not fit shared memory";
 }
 
+// The key as the product reads it, if A is repacked so that K is contiguous.
+PlanKey with_a_repacked(PlanKey key) {
+  key.a = repacked(key.a, key.m, key.k, true), key.a.alignment = 16;
+  return key;
+}
+
 const char* fits_streamed(const PlanKey& key, const Config& config, const DeviceSpec& device) {
-  PlanKey as_read = key;
-  if (StreamedShape::must_repack(key.a, key.m, key.k, config)) as_read.a = repacked(key.a, key.m, key.k, true);
-  const bool fits = StreamedShape(as_read, config, device.gpu.num_sms).chunks > 0;
+  const bool repacks = StreamedShape::must_repack(key.a, key.m, key.k, config);
+  const bool fits = StreamedShape(repacks ? with_a_repacked(key) : key, config, device.gpu.num_sms).chunks > 0;
   return fits ? nullptr : "its columns of B, all of K deep, do not fit shared memory";
 }
 
 const char* fits_direct(const PlanKey& key, const Config& config, const DeviceSpec& device) {
-  PlanKey as_read = key;
-  if (needs_repack(key.a, key.m, key.k, true, config.alignment))
-    as_read.a = repacked(key.a, key.m, key.k, true), as_read.a.alignment = 16;
-  return DirectShape::refuses(as_read, config, device.gpu.num_sms);
+  const bool repacks = needs_repack(key.a, key.m, key.k, true, config.alignment);
+  return DirectShape::refuses(repacks ? with_a_repacked(key) : key, config, device.gpu.num_sms);
 }
 
 const char* parts_fit_coordinates(const PlanKey& key, const Config& config, const DeviceSpec& device) {
