@@ -73,7 +73,7 @@ __device__ __forceinline__ void finish_vectors(const GemmDesc& p, const RowShift
       Vec<DElement, 8> rounded;
 #pragma unroll
       for (int e = 0; e < 8; ++e) rounded.x[e] = from_float<DElement>(values.x[e]);
-      if (has_vector) *reinterpret_cast<Vec<DElement, 8>*>(row + to_next(i) + vector * 8) = rounded;
+      if (has_vector) store_whole(row + to_next(i) + vector * 8, rounded);
 #pragma unroll
       for (int x = 0; x < EDGES; ++x) row[column_of_edge(i, x)] = from_float<DElement>(edge_values[x]);
     };

@@ -191,7 +191,7 @@ struct TmaEpilogue {
       if (col + W > cols) continue;
       const uint4 lo = *reinterpret_cast<const uint4*>(vector_at(i, row, x)),
                   hi = *reinterpret_cast<const uint4*>(vector_at(i, row, next));
-      *reinterpret_cast<uint4*>(target + col) = funnel(lo, hi, skipped * int(sizeof(D)));
+      store_whole(target + col, funnel(lo, hi, skipped * int(sizeof(D))));
     }
 #pragma unroll 2
     for (int rest = lane; rest < OWN_ROWS * 2 * W; rest += 32) {

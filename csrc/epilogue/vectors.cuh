@@ -31,7 +31,7 @@ __device__ __forceinline__ void store_vector_to(const MatrixView& x, int64_t i, 
     Vec<T, W> v;
 #pragma unroll
     for (int e = 0; e < W; ++e) v.x[e] = from_float<T>(vector[e]);
-    *reinterpret_cast<Vec<T, W>*>(target) = v;
+    store_whole(target, v);
   } else {
 #pragma unroll
     for (int e = 0; e < W; ++e)

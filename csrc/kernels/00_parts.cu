@@ -9,6 +9,7 @@
 // Run:   python -m bench.sweep --kernel wgmma_bf16x6
 #include "../gemm/run.h"
 #include "../ptx/pdl.cuh"
+#include "../tile/copy.cuh"
 #include "../tile/launch.h"
 #include "../tile/parts.cuh"
 
@@ -39,8 +40,8 @@ __device__ __forceinline__ void write_parts(__nv_bfloat16* parts, int64_t padded
   for (int i = 0; i < 4; ++i) pairs[i] = seen.note_pair(v[i * 2], v[i * 2 + 1]);
 #pragma unroll
   for (int part = 0; part < PartsLayout::kParts; ++part)
-    *reinterpret_cast<uint4*>(parts + (o * PartsLayout::kParts + part) * padded + k) =
-        make_uint4(pairs[0].x[part], pairs[1].x[part], pairs[2].x[part], pairs[3].x[part]);
+    store_whole(parts + (o * PartsLayout::kParts + part) * padded + k,
+                make_uint4(pairs[0].x[part], pairs[1].x[part], pairs[2].x[part], pairs[3].x[part]));
 }
 
 __global__ __launch_bounds__(THREADS,

@@ -21,6 +21,30 @@ struct alignas(sizeof(T) * W < 16 ? sizeof(T) * W : 16) Vec {
   T x[W];
 };
 
+// Stores N consecutive words, 1, 2 or 4, to an address that is aligned to all of them. From an assignment of a uint4 of sums the
+// compiler makes four stores of 4 bytes: 200704x240x40 takes 62.9 us with them in mma_direct and 37.1 with this (H200).
+template <int N>
+__device__ __forceinline__ void store_words(void* to, const uint32_t* x) {
+  if constexpr (N == 4)
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
+  else if constexpr (N == 2) asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(x[0]), "r"(x[1]) : "memory");
+  else asm volatile("st.global.b32 [%0], %1;" ::"l"(to), "r"(x[0]) : "memory");
+}
+
+// Stores a Vec or a uint4 in the fewest instructions.
+template <typename V>
+__device__ __forceinline__ void store_whole(void* to, const V& x) {
+  if constexpr (sizeof(V) < 4) {
+    *static_cast<V*>(to) = x;
+  } else {
+    constexpr int WORDS = sizeof(V) / 4, W = WORDS < 4 ? WORDS : 4;
+    uint32_t words[WORDS];
+    memcpy(words, &x, sizeof(V));
+#pragma unroll
+    for (int i = 0; i < WORDS; i += W) store_words<W>(static_cast<char*>(to) + i * 4, words + i);
+  }
+}
+
 // Divides a tile of (ROWS, COLS) among THREADS threads, in 16-byte vectors. A thread's vectors lie STEP rows apart.
 template <int ROWS, int COLS, int THREADS, typename T>
 struct ThreadCopy {
