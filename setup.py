@@ -51,7 +51,7 @@ CONFIGURATIONS = {
     "18_simt_kstage": 4 * [BOTH],
     "19_wgmma_interleaved": 4 * [HOPPER],
     "20_mma_streamed": [HOPPER],
-    "21_mma_direct": 3 * [HOPPER],
+    "21_mma_direct": 4 * [HOPPER],
     "05_wmma_kstage": [AMPERE, HOPPER],
     "03_wmma_block": [AMPERE, BOTH],
     "04_wmma_double_buffer": [BOTH],

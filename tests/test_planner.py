@@ -255,29 +255,35 @@ NO_WORDS = "its rows of A, C and D are no whole words of two 16-bit elements"
         (Case(300, 300, 100, broadcast="(M,1)"), NO_WORDS),
         (Case(300, 300, 100, out_dtype=torch.float32), NO_FP32_D),
         (Case(300, 300, 258), "its rows of A do not fit a warp's registers"),
-        (Case(300, 300, 100, torch.float32), "it does not multiply operands of this dtype"),
+        (Case(301, 299, 101, torch.float32), None),
+        (Case(300, 300, 100, torch.float32, c="col"), NO_WORDS),
+        (Case(300, 300, 257, torch.float32), "its rows of A do not fit a warp's registers"),
+        (Case(300, 300, 100, torch.float32, tf32=True), None),  # it keeps more bits than TF32
     ],
     ids=str,
 )
 def test_mma_direct_says_what_it_cannot_run(case, reason):
     found = sorted((x for x in plan(case).candidates if x.kernel == "mma_direct"), key=lambda x: x.index)
-    assert len(found) == 3 and found[2].reason == reason
-    for x, longest in zip(found, (64, 128, 256), strict=True):
-        assert case.k > longest or x.reason == reason
+    halves, last = case.dtype != torch.float32, found.pop()
+    assert last.reason == ("it does not multiply operands of this dtype" if halves else reason)
+    for x, longest in zip(found, (128, 256, 512), strict=True):
+        assert case.k * case.dtype.itemsize > longest or x.reason == reason
+    assert not halves or found[-1].reason == reason
 
 
-@pytest.mark.parametrize("name", ["mma_direct/0", "mma_direct/1", "mma_direct/2"])
+@pytest.mark.parametrize("name", [f"mma_direct/{i}" for i in range(4)])
 def test_mma_direct_takes_every_concern_of_the_grid_that_has_words(name):
     """The GPU tests leave out the cases that it refuses. This says what must be left, whatever the planner refuses."""
     kernel = next(x for x in tc.kernels() if x["name"] == "mma_direct")
-    grid = [adapted(case, name) for case in kernel_grid(kernel)]
+    maths = kernel["configs"][int(name.split("/")[1])]["maths"]
+    grid = [adapted(case, name) for case in kernel_grid(kernel | {"maths": maths})]
     taken = {case for case in grid if multiplies(kernel, name, case)}
     for concern in ("m", "n", "k", "dtype", "a", "b", "activation", "batch"):
         values = lambda cases: {getattr(case, concern) for case in cases}  # noqa: B023, E731
         assert values(taken) == values(grid), concern
     plain = [x for x in grid if (x.out_dtype, x.self_dtype, x.batch) == (None, None, None)]
     plain = [x for x in plain if x.c in ("row", "row_pitched") and x.broadcast in ("(N)", "(1,N)", "(M,N)")]
-    assert len(plain) > 300 and set(plain) <= taken
+    assert len(plain) > 150 * len(maths) and set(plain) <= taken
 
 
 def test_wgmma_interleaved_repacks_what_it_cannot_read():
@@ -311,7 +317,7 @@ def test_too_old_gpu_gets_no_kernel_and_a_reason():
 def test_shared_memory_size_limits_the_configurations():
     small = tc.Gpu(sm=86, num_sms=28, smem_per_block=64 * 1024)
     names = {x for x in HALVES if not x.startswith("wgmma")}
-    candidates = [c for c in plan(Case(256, 256, 256), small).candidates if c.kernel in names]
+    candidates = [c for c in plan(Case(256, 256, 256), small).candidates if c.kernel in names and "float16" in c.config["maths"]]
     reasons = {fits: {c.reason for c in candidates if (c.config["smem_bytes"] <= 64 * 1024) == fits} for fits in (True, False)}
     no_code = "this build has no machine code for it"  # of configurations for Hopper alone
     assert reasons == {True: {None}, False: {"its tiles do not fit the GPU's shared memory", no_code}}

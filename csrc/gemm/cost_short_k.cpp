@@ -82,6 +82,17 @@ constexpr double kDirectStream = 1.03;               // of DRAM's time
 // The same for 16 and 32 rows at a time of a D beyond L2 whose rows begin within sectors, by 1000000x300x100 and 5162x8284x2: L2 writes
 // sectors to DRAM that the next chunk of columns would complete.
 constexpr double kDirectTorn16 = 2.6, kDirectTorn32 = 3.4;
+// The same in fp32, fitted to 124 times on an H200 ("float32 straight from registers").
+constexpr double kDirectF32Start = 1.86;
+constexpr double kDirectF32Panel = 0.361;
+constexpr double kDirectF32Load = 0.0446;    // with the parts of these rows
+constexpr double kDirectF32Access = 0.0037;  // more of it, for each further load that brings 16 bytes
+constexpr double kDirectF32Step = 0.0263;
+constexpr double kDirectF32Narrow = 1.95, kDirectF32Few = 2.27;  // of these, for 16 columns or 8 rows at a time
+constexpr double kDirectF32Chunk = 0.111;
+constexpr double kDirectF32C = 0.158;
+constexpr double kDirectF32By8 = 0.91, kDirectF32By4 = 2.72;
+constexpr double kDirectF32Wait = 0.56;
 
 // simt_kstage, with its configurations' rates fitted to 835 times on an H200 (bench.candidates --float32 --seed 20311126).
 constexpr double kKstageLaunch = 2.65;
@@ -177,24 +188,39 @@ double estimate_streamed(const KernelTraits&, const Config& config, Math, const 
 }
 
 // An SM takes as long as its warps' instructions and reads of B, or as one warp's latencies.
-double estimate_direct(const KernelTraits&, const Config& config, Math, const PlanKey& p, const Modes&,
+double estimate_direct(const KernelTraits&, const Config& any_dtype, Math, const PlanKey& p, const Modes&,
                        const DeviceSpec& device) {
-  const DirectShape shape(p, config, device.gpu.num_sms);
+  const bool f32 = is_f32(p.a.dtype);
+  const DirectShape shape(p, any_dtype, device.gpu.num_sms);
+  Config config = any_dtype;
+  config.tile_m = direct_rows(any_dtype, f32);
   const double depth = double(shape.depth), chunks = double(shape.chunks), width = double(shape.width) / config.tile_n;
   const double full_c = has_full_c(p) ? 1 : 0, steps = config.tile_k * 2.0 / DirectShape::kStep;
   const double sixteens = double(ceil_div(ceil_div(p.m, config.tile_m), shape.walkers)) * config.tile_m / 16;  // of a block
-  const double load = kDirectLoad * depth + kDirectAccess * steps * 16 / shape.bytes_a;
-  const double products = kDirectStep * depth * (config.tile_m == 16 ? kDirectFew : 1);
-  const double narrow = shape.bytes_d == 16 ? 1 : shape.bytes_d == 8 ? kDirectBy8 : kDirectBy4;
-  const double busy = sixteens * (load + chunks * width * (products + narrow * (kDirectChunk + kDirectC * full_c)));
-  const double waiting = double(shape.rounds(p.m, config, shape.walkers)) * chunks * (kDirectWait + kDirectWaitC * full_c);
+  const double accesses = 16.0 / shape.bytes_a;
+  const auto by = [&](double by_8, double by_4) { return shape.bytes_d == 16 ? 1 : shape.bytes_d == 8 ? by_8 : by_4; };
+  double load, products, of_d, wait, panel, start;
+  if (f32) {
+    load = depth * (kDirectF32Load + kDirectF32Access * (accesses - 1));
+    products = kDirectF32Step * depth * (config.tile_m == 8 ? kDirectF32Few : shape.width == 16 ? kDirectF32Narrow : 1);
+    of_d = by(kDirectF32By8, kDirectF32By4) * (kDirectF32Chunk + kDirectF32C * full_c);
+    wait = kDirectF32Wait;
+    panel = kDirectF32Panel, start = kDirectF32Start;
+  } else {
+    load = kDirectLoad * depth + kDirectAccess * steps * accesses;
+    products = kDirectStep * depth * (config.tile_m == 16 ? kDirectFew : 1);
+    of_d = by(kDirectBy8, kDirectBy4) * (kDirectChunk + kDirectC * full_c);
+    wait = kDirectWait + kDirectWaitC * full_c;
+    panel = kDirectPanel * (width < 1 ? kDirectPanel2 : 1), start = kDirectStart + (shape.bytes_a == 4 ? kDirectStart4 : 0);
+  }
+  const double busy = sixteens * (load + chunks * width * (products + of_d));
+  const double waiting = double(shape.rounds(p.m, config, shape.walkers)) * chunks * wait;
   const bool beyond_l2 = double(p.batch) * double(p.m) * double(p.n) * size_of(p.d.dtype) > 64e6;
   const bool torn = beyond_l2 && p.n > shape.width && straddles(32, p.d, p.m, p.n);
-  const double stream = !torn ? kDirectStream : config.tile_m == 16 ? kDirectTorn16 : kDirectTorn32;
-  const double panel = kDirectPanel * depth * chunks * width * (width < 1 ? kDirectPanel2 : 1);
-  const double start = kDirectStart + (shape.bytes_a == 4 ? kDirectStart4 : 0) + panel;
+  const double stream = !torn ? kDirectStream : config.tile_m == 32 ? kDirectTorn32 : kDirectTorn16;
   const double waves = double(ceil_div(p.batch * shape.panels * shape.walkers, device.gpu.num_sms));  // of blocks
-  return norm4(busy * waves, waiting * waves, stream * dram_us(p, 1, device)) + start * waves + kLaunch - kOverlap;
+  return norm4(busy * waves, waiting * waves, stream * dram_us(p, 1, device)) +
+         (start + panel * depth * chunks * width) * waves + kLaunch - kOverlap;
 }
 
 // An SM is busy with the instructions of all of its tiles, and a block waits for each of its K tiles.

@@ -7,7 +7,7 @@ namespace tc {
 
 // Whether a configuration is compiled for a math.
 inline bool multiplies(const KernelTraits& kernel, const Config& config, Math math) {
-  return kernel.maths.has(math) && (config.fp32 || !is_f32(operand_dtype(math)));
+  return kernel.maths.has(math) && (is_f32(operand_dtype(math)) ? config.fp32 : !config.fp32_alone);
 }
 
 // Whether a configuration is compiled for a D or sums of fp32 from such operands.

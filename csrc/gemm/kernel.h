@@ -59,6 +59,7 @@ struct Config {
   bool fp32 = true;  // whether the configuration is compiled for fp32 operands, if the kernel multiplies them
   // Whether it is compiled for an fp32 D of 16-bit operands, which sums in workspace are too.
   bool fp32_d = true;
+  bool fp32_alone = false;  // whether it is compiled for fp32 operands alone
 };
 
 // What a configuration of TMA kernels is compiled for, beside 16-bit operands, C and D that TMA brings. Few problems need these, and each

@@ -219,26 +219,28 @@ def _config(name: str) -> dict:
 # Some configurations keep all of K in shared memory, for 64 columns of B at least, or in registers. They take at most so many
 # bytes of K: 43, 38 and 36 steps of 64 bytes, and what mma_direct's registers hold.
 LONGEST_K = {"mma_stationary/0": 2752, "mma_stationary/1": 2432, "mma_streamed/0": 2304}
-LONGEST_K |= {"mma_direct/0": 128, "mma_direct/1": 256, "mma_direct/2": 512}
+LONGEST_K |= {"mma_direct/0": 128, "mma_direct/1": 256, "mma_direct/2": 512, "mma_direct/3": 1024}
 
 
 def adapted(case: Case, name: str) -> Case:
     """Return the case with sizes that a configuration takes.
 
     Without an fp32 D it needs a D that TMA reaches: N becomes a multiple of 8. mma_direct takes rows of whole 32-bit words: N
-    and K become even, and K no longer than its registers hold.
+    and K of 16-bit elements become even, and K no longer than its registers hold.
 
     Args:
         case: the case.
         name: a name of a configuration, "NAME/INDEX" and modes.
     """
     if name.startswith("mma_direct/"):
-        return replace(case, n=case.n + case.n % 2, k=min(case.k + case.k % 2, LONGEST_K[_base(name)] // 2))
+        in_word = 4 // case.dtype.itemsize
+        n, k = (-(-size // in_word) * in_word for size in (case.n, case.k))
+        return replace(case, n=n, k=min(k, LONGEST_K[_base(name)] // case.dtype.itemsize))
     return case if _config(name)["fp32_d"] else replace(case, n=-(-case.n // 8) * 8)
 
 
 def suited(case: Case, name: str) -> Case:
-    """Return a case in a dtype that a kernel multiplies: its own if possible, and otherwise float32.
+    """Return a case in a dtype that a kernel or a configuration multiplies: its own if possible, and otherwise float32.
 
     It is adapted(), too: to a configuration, or to a kernel whose configurations all need it.
 
@@ -247,8 +249,9 @@ def suited(case: Case, name: str) -> Case:
         name: a name of the kernel or of one of its configurations.
     """
     kernel = next(x for x in _C.kernels() if x["name"] == name.split("/")[0])
-    case = adapted(case, name) if "/" in name else adapted(case, "mma_direct/0") if name == "mma_direct" else case
-    return case if _maths(case) & set(kernel["maths"]) else replace(case, dtype=torch.float32)
+    maths = set((_config(name) if "/" in name else kernel)["maths"])
+    case = case if _maths(case) & maths else replace(case, dtype=torch.float32)
+    return adapted(case, name) if "/" in name else adapted(case, "mma_direct/0") if name == "mma_direct" else case
 
 
 def refusal(name: str, case: Case, args=None, out: torch.Tensor | None = None) -> str | None:
