@@ -57,6 +57,7 @@ CHECKS = [
     Check(Case(1011, 144, 24, b="col", broadcast="(N)")),
     Check(Case(1011, 104, 64, BF16, b="col", c="row_pitched", activation="gelu"), d="row_pitched"),
     Check(Case(1011, 144, 0, a="row_pitched", broadcast="(N)")),  # A has rows, but no element
+    Check(Case(1011, 101, 25, F32, b="col", broadcast="(N)")),
     # D has one row or column, or few rows and a K that split-K may divide.
     Check(Case(1, 264, 331)),
     Check(Case(1, 1001, 4096, b="col")),

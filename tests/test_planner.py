@@ -317,7 +317,9 @@ def test_too_old_gpu_gets_no_kernel_and_a_reason():
 def test_shared_memory_size_limits_the_configurations():
     small = tc.Gpu(sm=86, num_sms=28, smem_per_block=64 * 1024)
     names = {x for x in HALVES if not x.startswith("wgmma")}
-    candidates = [c for c in plan(Case(256, 256, 256), small).candidates if c.kernel in names and "float16" in c.config["maths"]]
+    candidates = [
+        c for c in plan(Case(256, 256, 256), small).candidates if c.kernel in names and "float16" in c.config["maths"]
+    ]
     reasons = {fits: {c.reason for c in candidates if (c.config["smem_bytes"] <= 64 * 1024) == fits} for fits in (True, False)}
     no_code = "this build has no machine code for it"  # of configurations for Hopper alone
     assert reasons == {True: {None}, False: {"its tiles do not fit the GPU's shared memory", no_code}}

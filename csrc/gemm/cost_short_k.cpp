@@ -96,6 +96,7 @@ constexpr double kDirectF32Wait = 0.56;
 
 // simt_kstage, with its configurations' rates fitted to 835 times on an H200 (bench.candidates --float32 --seed 20311126).
 constexpr double kKstageLaunch = 2.65;
+constexpr double kKstageFreshGrid = 0.5;   // without PDL (would_crowd), by hand
 constexpr double kKstageKTile = 0.377;     // the least
 constexpr double kKstageEpilogue = 0.963;  // of a tile of 64x64, while only its instructions run
 constexpr double kKstageFullC = 0.73;      // the same of reading a full C
@@ -233,7 +234,8 @@ double estimate_kstage(const KernelTraits& kernel, const Config& config, Math ma
       tile_us(kernel, config, math, p, modes, device) * copies(alignment(p.a, p.m, p.k)) * copies(alignment(p.b, p.k, p.n));
   const double epilogue = (kKstageEpilogue + (has_full_c(p) ? kKstageFullC : 0)) * config.tile_m * config.tile_n / (64 * 64);
   const double busy = double(ceil_div(work, device.gpu.num_sms)) * (product + epilogue);
-  return norm4(busy, waves * k_tiles * kKstageKTile, dram_us(p, modes.k_slices, device)) + kKstageLaunch;
+  const double launch = kKstageLaunch + (would_crowd(p, config, modes, device.gpu.num_sms) ? kKstageFreshGrid : 0);
+  return norm4(busy, waves * k_tiles * kKstageKTile, dram_us(p, modes.k_slices, device)) + launch;
 }
 
 }  // namespace tc

@@ -169,9 +169,13 @@ Status launch_config(const Launch& call) {
     return RingOperand{static_cast<const float*>(x.data), along_k ? x.row : x.col, x.batch, outer,
                        alignment(x, outer, k) == 16 && (along_k ? k : outer) % 4 == 0};
   };
+  const bool pdl = !would_crowd(p, call.config, call.modes, call.device.gpu.num_sms);
   return with_layouts(p, [&](auto a_k, auto b_k) {
-    return launch<simt_kstage<I, a_k, b_k>, true>(
-        call, p, vector_access_of(p), schedule, operand(p.a, p.m, p.k), operand(transpose(p.b), p.n, p.k));
+    const auto run = [&](auto uses_pdl) {
+      return launch<simt_kstage<I, a_k, b_k>, uses_pdl>(
+          call, p, vector_access_of(p), schedule, operand(p.a, p.m, p.k), operand(transpose(p.b), p.n, p.k));
+    };
+    return pdl ? run(std::true_type()) : run(std::false_type());
   });
 }
 
