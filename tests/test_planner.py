@@ -233,7 +233,7 @@ def test_mma_streamed_says_what_it_cannot_run():
     assert apart.repack_a and not apart.repack_b
 
 
-NO_WORDS = "its rows of A, C and D are no whole words of two 16-bit elements"
+NO_WORDS = "its rows of A, C and D are not contiguous in whole 32-bit words"
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@
 
 namespace tc {
 
-// A warp's rows of A, and the columns of D that it multiplies at once. In fp32 their parts take half as many registers more, so that a
-// longer K leaves room for fewer.
+// A warp's rows of A, and the columns of D that it multiplies at once. In fp32 parts take half as many registers more, so that a longer K
+// leaves room for fewer rows or columns.
 TC_HOST_DEVICE constexpr int direct_rows(const Config& config, bool f32) {
   return f32 && config.tile_k == 128 ? 16 : config.tile_m;
 }
@@ -51,7 +51,7 @@ struct DirectShape : Panels {
     const auto takes = [&](const auto& x) { return order_of(x) == Order::row_major && size_of(x.dtype) == size_of(p.a.dtype); };
     const DirectShape shape(p, config, num_sms);
     if (!takes(p.d) || (loads_c(p) && !takes(p.c)) || std::min(shape.bytes_a, shape.bytes_d) < 4)
-      return "its rows of A, C and D are no whole words of two 16-bit elements";
+      return "its rows of A, C and D are not contiguous in whole 32-bit words";
     return shape.chunks > 0 ? nullptr : "its columns of B, all of K deep, do not fit shared memory";
   }
 

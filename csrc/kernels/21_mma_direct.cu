@@ -118,7 +118,7 @@ struct ExchangedPanel {
 
 // acc (COLUMNS, AT_ONCE * 8) = the products of parts of a panel's chunk and of some groups of rows of A. `fragments`: this lane's first in
 // the chunk. As in tile/parts.cuh, fp32 additions finish the products of first parts, 16 of K at a time. Tensor cores add the lesser
-// products over all of K, whose sums are 2^-8 of theirs.
+// products over all of K, at most 2^-8 of the first.
 template <typename Panel, int AT_ONCE, int TILES, int STEPS>
 __device__ __forceinline__ void multiply_parts(float (&acc)[AT_ONCE][TILES][4], const PairParts (*a)[STEPS][2],
                                                uint32_t fragments, int depth) {
@@ -185,7 +185,7 @@ __device__ __forceinline__ T computed_here(T x) {
   return x;
 }
 
-// TILES: of 16 columns, that a warp multiplies at once. Four take vectors of A, C and D in 16 bits, and two take any words.
+// TILES: of 16 columns, that a warp multiplies at once. Four, in 16 bits, take vectors of A, C and D; one and two take any words.
 template <int I, Math MATH, int TILES, bool FULL_C>
 __global__ __launch_bounds__(kMmaDirect[I].threads, 1) void mma_direct(const GemmDesc batch, const DirectGrid grid) {
   using T = Operand<MATH>;
