@@ -52,6 +52,7 @@ CONFIGURATIONS = {
     "19_wgmma_interleaved": 4 * [HOPPER],
     "20_mma_streamed": [HOPPER],
     "21_mma_direct": 4 * [HOPPER],
+    "22_simt_columns": 5 * [BOTH],
     "05_wmma_kstage": [AMPERE, HOPPER],
     "03_wmma_block": [AMPERE, BOTH],
     "04_wmma_double_buffer": [BOTH],
@@ -73,6 +74,7 @@ TOGETHER = {
     "17_wgmma_bf16x6_rs": 6,
     "18_simt_kstage": 2,
     "19_wgmma_interleaved": 2,
+    "22_simt_columns": 3,
 }
 
 EVERY_ARCHITECTURE = "8.0+PTX;9.0a"  # Ampere's code, PTX for later GPUs, Hopper's code

@@ -7,7 +7,7 @@ AMPERE = tc.Gpu(sm=80, num_sms=108, smem_per_block=163 * 1024, name="NVIDIA A100
 ADA = tc.Gpu(sm=89, num_sms=128, smem_per_block=99 * 1024, name="NVIDIA GeForce RTX 4090")
 BLACKWELL = tc.Gpu(sm=100, num_sms=148, smem_per_block=227 * 1024)
 TURING = tc.Gpu(sm=75, num_sms=40, smem_per_block=64 * 1024)
-TENSOR_CORES = {kernel["name"] for kernel in tc.kernels()} - {"simt", "simt_skinny", "simt_kstage"}
+TENSOR_CORES = {kernel["name"] for kernel in tc.kernels() if kernel["unit"] != "fp32"}
 
 
 def plan(case, gpu=H200, **kwargs):

@@ -16,12 +16,11 @@ if NO_GPU:
 
 pytestmark = pytest.mark.gpu
 
-KERNELS = ("simt", "simt_kstage", "mma_skinny", "wgmma_bf16x6", "simt_skinny", "wgmma_bf16x6_rs", "mma_direct")
 ANY = Case(1, 1, 1, torch.float32)
 CONFIGS = [
     name
     for kernel in tc.kernels()
-    if kernel["name"] in KERNELS
+    if {"float32", "bf16x6"} & set(kernel["maths"])
     for name in runnable_configs()[kernel["name"]]
     if multiplies(kernel, name, ANY)
 ]

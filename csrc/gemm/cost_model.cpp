@@ -110,9 +110,11 @@ constexpr double kPartsStart = 1.2;  // of the parts, until the product reads th
 // What a wave of 128x128 tiles waits until the next one multiplies: 3320x6296x16 takes 66 us on an H200, 55 without it. Tiles of
 // 128x64 wait less: 12544x240x40 takes 17.2 us and is predicted to take 16.8.
 constexpr double kPartsNextTile = 1.2;
-constexpr double kRsKTile = 0.5;  // a K tile's loads, splits and additions
-constexpr double kRsStart = 1.5;  // the first loads
-constexpr double kRsFullC = 2;    // of the epilogue
+constexpr double kRsKTile = 0.5;   // a K tile's loads, splits and additions
+constexpr double kRsNarrow = 1.5;  // of it, where rows of the long operand are not aligned to 16 bytes
+constexpr double kRsStart = 1.2;   // the first loads
+constexpr double kRsTile = 1.5;    // from a tile's epilogue to the next tile's products
+constexpr double kRsFullC = 2;     // of the epilogue
 
 // mma_skinny.
 constexpr double kSkinnyBy4 = 1.45;      // loads of operands whose rows are aligned to 4 bytes or less
@@ -122,7 +124,9 @@ constexpr double kOneWarpStep = 0.932;   // of blocks of one warp, a K tile's lo
 constexpr double kOneWarpRow = 0.59;     // of their products and epilogue, what a single row takes
 // By hand, of a further wave of a batch, whose products have blocks of their own: 192 x 1x1981x96 takes 94.6 us in 46 waves (H100).
 constexpr double kSkinnyWave = 0.9;
-constexpr double kSkinnyRows = 1.1;  // of 16 rows: 16x4096x4096 takes 12.2, and 1x4096x4096 10.6
+constexpr double kSimtVectors = 1.05;  // by hand, of simt_skinny's waves, with loads of 16 bytes
+constexpr double kSimtWords = 1.42;    // the same with loads of 4 bytes
+constexpr double kSkinnyRows = 1.1;    // of 16 rows: 16x4096x4096 takes 12.2, and 1x4096x4096 10.6
 
 constexpr double large_tiles(const Config& config) { return double(config.tile_m * config.tile_n) / (128 * 256); }
 
@@ -354,9 +358,12 @@ double estimate_interleaved(const KernelTraits& kernel, const Config& config, Ma
 double estimate_bf16x6_rs(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
                           const DeviceSpec& device) {
   const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
-  const double product = norm4(tile_us(kernel, config, math, p, modes, device), k_tiles * kRsKTile);
+  const bool streams_a = config.tile_m > config.tile_n;
+  const int by = streams_a ? alignment(p.a, p.m, p.k) : alignment(p.b, p.k, p.n);
+  const double loads = kRsKTile * (by < 16 ? kRsNarrow : 1);
+  const double product = norm4(tile_us(kernel, config, math, p, modes, device), k_tiles * loads);
   const double epilogue =
-      config.epilogue_us * (has_full_c(p) ? kRsFullC : 1) + activation_us(p.activation) * large_tiles(config);
+      config.epilogue_us * (has_full_c(p) ? kRsFullC : 1) + activation_us(p.activation) * large_tiles(config) + kRsTile;
   return waves_of(config, p, modes, device, false).us(product, epilogue) + kRsStart + kLaunch - kOverlap -
          idle_us(blocks_of(p, config, modes), device);
 }
@@ -382,7 +389,9 @@ double estimate_skinny(const KernelTraits& kernel, const Config& config, Math ma
       config.epilogue_us * of_rows * (odd ? kOddVectors : 1) + activation_us(p.activation) * large_tiles(config);
   const Waves waves = waves_of(config, p, modes, device, false);
   const double starts = kSkinnyWave * double(std::max<int64_t>(0, waves.count - 1));
-  return waves.us(product, epilogue) + starts + launch_us(kernel, config, p, modes, device) + kSkinnyRows * (rows - 0.5);
+  const double loads = kernel.unit != Unit::simt ? 1 : by < 16 ? kSimtWords : kSimtVectors;
+  return loads * waves.us(product, epilogue) + starts + launch_us(kernel, config, p, modes, device) +
+         kSkinnyRows * (rows - 0.5);
 }
 
 // A block of a cluster has one tile, so that no product hides its epilogue.

@@ -82,25 +82,39 @@ constexpr double kDirectStream = 1.03;               // of DRAM's time
 // The same for 16 and 32 rows at a time of a D beyond L2 whose rows begin within sectors, by 1000000x300x100 and 5162x8284x2: L2 writes
 // sectors to DRAM that the next chunk of columns would complete.
 constexpr double kDirectTorn16 = 2.6, kDirectTorn32 = 3.4;
-// The same in fp32, fitted to 124 times on an H200 ("float32 straight from registers").
-constexpr double kDirectF32Start = 1.86;
-constexpr double kDirectF32Panel = 0.361;
-constexpr double kDirectF32Load = 0.0446;    // with the parts of these rows
-constexpr double kDirectF32Access = 0.0037;  // more of it, for each further load that brings 16 bytes
-constexpr double kDirectF32Step = 0.0263;
-constexpr double kDirectF32Narrow = 1.95, kDirectF32Few = 2.27;  // of these, for 16 columns or 8 rows at a time
-constexpr double kDirectF32Chunk = 0.111;
+// The same in fp32, fitted to 226 problems on an H200 ("Slices of K where tiles fill a wave and a part of the next"), and then by hand.
+constexpr double kDirectF32Start = 1.35;
+constexpr double kDirectF32Panel = 0.46;
+constexpr double kDirectF32Load = 0.0424;    // with the parts of these rows
+constexpr double kDirectF32Access = 0.0064;  // more of it, for each further load that brings 16 bytes
+constexpr double kDirectF32Depth = 0.15;     // by hand, of the start, a step of K: the first rows of A
+constexpr double kDirectF32Step = 0.027;
+constexpr double kDirectF32Narrow = 1.95, kDirectF32Few = 1.75;  // of these, for 16 columns or 8 rows at a time
+constexpr double kDirectF32Chunk = 0.13;
 constexpr double kDirectF32C = 0.158;
 constexpr double kDirectF32By8 = 0.91, kDirectF32By4 = 2.72;
-constexpr double kDirectF32Wait = 0.56;
+constexpr double kDirectF32Wait = 0.676;
 
-// simt_kstage, with its configurations' rates fitted to 835 times on an H200 (bench.candidates --float32 --seed 20311126).
-constexpr double kKstageLaunch = 2.65;
-constexpr double kKstageFreshGrid = 0.5;   // without PDL (would_crowd), by hand
-constexpr double kKstageKTile = 0.377;     // the least
-constexpr double kKstageEpilogue = 0.963;  // of a tile of 64x64, while only its instructions run
-constexpr double kKstageFullC = 0.73;      // the same of reading a full C
-constexpr double kKstageElements = 1.124;  // copies of an operand by element
+// simt_columns, by least squares to 190 times on an H200 (bench/results/h200-tried.md, "A warp for each column"), and then by hand.
+constexpr double kColumnsStart = 0.3;
+constexpr double kColumnsTurn = 0.04;    // of the loads that a warp has under way
+constexpr double kColumnsLoad = 0.136;   // the same of 512 bytes of B among them
+constexpr double kColumnsTile = 0.0376;  // a tile's instructions
+constexpr double kColumnsSum = 0.0019;   // of them, of adding a sum of two lanes
+constexpr double kColumnsStep = 0.0013;  // of them, of a load of a step or four of its multiplications
+constexpr double kColumnsAgain = 0.6;    // of DRAM's time for B, of reading it for further rows
+constexpr double kColumnsRows = 0.3;     // of all, of further rows
+constexpr double kColumnsParts = 1.3;    // of DRAM's time, of long columns that four lanes read 64 bytes at a time
+
+// simt_kstage, with its configurations' rates fitted to 835 times on an H200 (bench.candidates --float32 --seed 20311126), the rest as
+// mma_direct's.
+constexpr double kKstageLaunch = 2.6;
+constexpr double kKstageFreshGrid = 0.5;  // without PDL (would_crowd), by hand
+constexpr double kKstageKTile = 0.41;     // the least
+constexpr double kKstageEpilogue = 1.2;   // of a tile of 64x64, while only its instructions run
+constexpr double kKstageFullC = 1.2;      // the same of reading a full C
+constexpr double kKstageAlone = 1.25;     // tiles that an SM finishes in the time of one
+constexpr double kKstageElements = 1.05;  // copies of an operand by element
 
 }  // namespace
 
@@ -206,7 +220,7 @@ double estimate_direct(const KernelTraits&, const Config& any_dtype, Math, const
     products = kDirectF32Step * depth * (config.tile_m == 8 ? kDirectF32Few : shape.width == 16 ? kDirectF32Narrow : 1);
     of_d = by(kDirectF32By8, kDirectF32By4) * (kDirectF32Chunk + kDirectF32C * full_c);
     wait = kDirectF32Wait;
-    panel = kDirectF32Panel, start = kDirectF32Start;
+    panel = kDirectF32Panel, start = kDirectF32Start + kDirectF32Depth * depth;
   } else {
     load = kDirectLoad * depth + kDirectAccess * steps * accesses;
     products = kDirectStep * depth * (config.tile_m == 16 ? kDirectFew : 1);
@@ -216,12 +230,36 @@ double estimate_direct(const KernelTraits&, const Config& any_dtype, Math, const
   }
   const double busy = sixteens * (load + chunks * width * (products + of_d));
   const double waiting = double(shape.rounds(p.m, config, shape.walkers)) * chunks * wait;
-  const bool beyond_l2 = double(p.batch) * double(p.m) * double(p.n) * size_of(p.d.dtype) > 64e6;
+  const bool beyond_l2 = double(p.batch) * double(p.m) * double(p.n) * size_of(p.d.dtype) > 48e6;
   const bool torn = beyond_l2 && p.n > shape.width && straddles(32, p.d, p.m, p.n);
   const double stream = !torn ? kDirectStream : config.tile_m == 32 ? kDirectTorn32 : kDirectTorn16;
   const double waves = double(ceil_div(p.batch * shape.panels * shape.walkers, device.gpu.num_sms));  // of blocks
   return norm4(busy * waves, waiting * waves, stream * dram_us(p, 1, device)) +
          (start + panel * depth * chunks * width) * waves + kLaunch - kOverlap;
+}
+
+// A warp waits for its loads, as many K tiles at a time as it has stages. An SM is busy with the instructions of all of its warps.
+double estimate_columns(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
+                        const DeviceSpec& device) {
+  const int64_t sms = device.gpu.num_sms, work = blocks_of(p, config, modes);
+  const double row_bytes = double(p.k) * size_of(p.b.dtype), lanes = config.tile_k / 8, columns = config.tile_n * lanes / 32;
+  const double steps = std::ceil(std::ceil(row_bytes / (config.tile_k * 2)) / modes.k_slices);
+  const double turns = std::ceil(steps / config.stages);
+  const double turn = kColumnsTurn + kColumnsLoad * columns * config.stages;
+  const double waiting = double(ceil_div(work, sms * (config.threads / 32))) * turns * turn;
+
+  const bool by_element = p.k * size_of(p.b.dtype) % (config.tile_k * 2) != 0;
+  const double loads = columns + config.tile_m, fmas = columns * config.tile_m * (is_f32(p.a.dtype) ? 1 : 3);
+  const double instructions = kColumnsStep * (steps * (loads + fmas) + (by_element ? 4 * loads : 0));
+  const double sums = kColumnsSum * std::log2(lanes) * columns * config.tile_m;
+  const double busy = double(ceil_div(work, sms)) * (kColumnsTile + sums + instructions);
+
+  const double of_b = row_bytes * double(p.n) * double(matrices_of(p.b, p.batch)) / bytes_per_us(device);
+  const int64_t tiles_m = std::max<int64_t>(1, ceil_div(p.m, config.tile_m));
+  const double again = kColumnsAgain * double(tiles_m - 1) * of_b;
+  const double stream = (dram_us(p, modes.k_slices, device) + again) * (lanes < 8 && steps > 2 ? kColumnsParts : 1);
+  return norm4(waiting, busy, stream) * (1 + kColumnsRows * double(tiles_m - 1)) + kColumnsStart + kLaunch - kOverlap -
+         idle_us(std::min(work, sms), device);
 }
 
 // An SM is busy with the instructions of all of its tiles, and a block waits for each of its K tiles.
@@ -233,7 +271,8 @@ double estimate_kstage(const KernelTraits& kernel, const Config& config, Math ma
   const double product =
       tile_us(kernel, config, math, p, modes, device) * copies(alignment(p.a, p.m, p.k)) * copies(alignment(p.b, p.k, p.n));
   const double epilogue = (kKstageEpilogue + (has_full_c(p) ? kKstageFullC : 0)) * config.tile_m * config.tile_n / (64 * 64);
-  const double busy = double(ceil_div(work, device.gpu.num_sms)) * (product + epilogue);
+  const double at_once = std::max(double(ceil_div(work, device.gpu.num_sms)), kKstageAlone);
+  const double busy = at_once * (product + epilogue);
   const double launch = kKstageLaunch + (would_crowd(p, config, modes, device.gpu.num_sms) ? kKstageFreshGrid : 0);
   return norm4(busy, waves * k_tiles * kKstageKTile, dram_us(p, modes.k_slices, device)) + launch;
 }

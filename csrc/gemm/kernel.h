@@ -168,6 +168,7 @@ inline Code kCode[sizeof(CONFIGS) / sizeof(CONFIGS[0])];
 enum class OperandAccess : uint8_t {
   any,                   // any strides
   contiguous,            // a direction of stride 1
+  along_k,               // K is contiguous, and rows of A and columns of B begin at multiples of Config::alignment
   aligned,               // a direction of stride 1 in 16-byte vectors (access.h); planner.cpp has other operands repacked
   aligned_fp32_along_k,  // `aligned`, and fp32 operands have K contiguous: ldmatrix and wgmma transpose only 16-bit elements
   aligned_a_along_k,     // `aligned`, and A has K contiguous
@@ -177,13 +178,13 @@ enum class OperandAccess : uint8_t {
   aligned_b_alone,
   parts  // fp32 operands of any strides, whose parts are written to workspace first (parts.h)
 };
-constexpr bool repacks(OperandAccess access) { return access >= OperandAccess::aligned; }
+constexpr bool repacks(OperandAccess access) { return access >= OperandAccess::along_k; }
 constexpr bool repacks_a_along_k(OperandAccess access, Math math) {
-  return access >= OperandAccess::aligned_a_along_k ||
+  return access == OperandAccess::along_k || access >= OperandAccess::aligned_a_along_k ||
          (access == OperandAccess::aligned_fp32_along_k && is_f32(operand_dtype(math)));
 }
 constexpr bool repacks_b_along_k(OperandAccess access, Math math) {
-  return access == OperandAccess::aligned_fp32_along_k && is_f32(operand_dtype(math));
+  return access == OperandAccess::along_k || (access == OperandAccess::aligned_fp32_along_k && is_f32(operand_dtype(math)));
 }
 
 // The bytes that divide the start of each row of B as a kernel reads it.

@@ -11,7 +11,9 @@ namespace tc {
 namespace {
 
 constexpr int kMostSlices = 64;  // of K, in workspace
-constexpr int kMostWaves = 3;    // of narrower tiles
+constexpr int kSlicesOfWaves =
+    8;                         // the same where tiles fill a wave and a part of the next: 140 tiles are 8.5 waves of eighths
+constexpr int kMostWaves = 3;  // of narrower tiles
 
 // Calls act(columns) for each number of columns of a tile to try: the configuration's, and the fewest with which all tiles run in
 // one to kMostWaves waves. Evenly filled waves matter where weights stream from DRAM: 48x9216x16384 has 144 tiles of 64 columns,
@@ -71,8 +73,9 @@ void choose_modes(Candidate& x, const PlanKey& key, int slices, const DeviceSpec
     }
     try_modes(1, cluster);
     if (slices > 1 && kernel.split_k) try_modes(slices, cluster);
-    if (slices || !kernel.split_k || tiles == 0 || tiles >= device.gpu.num_sms) continue;
-    const int64_t most = std::min<int64_t>({ceil_div(key.k, config.tile_k) / 4, 2 * device.gpu.num_sms / tiles, kMostSlices});
+    if (slices || !kernel.split_k || tiles == 0 || tiles >= 2 * device.gpu.num_sms) continue;
+    const int64_t sms = device.gpu.num_sms, of_grid = tiles < sms ? 2 * sms / tiles : kSlicesOfWaves;
+    const int64_t most = std::min<int64_t>({ceil_div(key.k, config.tile_k) / 4, of_grid, kMostSlices});
     for (int slices = 2; slices <= most; ++slices) try_modes(slices, cluster);
   }
   x.microseconds = float(best);

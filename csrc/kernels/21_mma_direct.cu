@@ -406,8 +406,7 @@ Status launch_config(const Launch& call) {
       shape.walkers * (config.threads / 32) * direct_rows(config, is_f32(p.a.dtype)),
       log2_words(shape.bytes_a),
       log2_words(shape.bytes_d)};
-  using ItsMaths = std::conditional_t<kMmaDirect[I].fp32_alone, Maths<Math::f32_emulated>, MmaDirectMaths>;
-  return with_math(ItsMaths(), call.math, [&](auto math) {
+  return with_math(ConfigMaths<MmaDirectMaths, true, kMmaDirect[I].fp32_alone>(), call.math, [&](auto math) {
     const auto run = [&](auto tiles, auto full_c) {
       const Grid blocks{shape.panels * shape.walkers, config.threads, shape.smem_bytes, 1, true, p.batch};
       return launch_sized<mma_direct<I, math, tiles, full_c>, true>(call, blocks, p, grid);

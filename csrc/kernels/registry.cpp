@@ -26,6 +26,7 @@
 #include "19_wgmma_interleaved.h"
 #include "20_mma_streamed.h"
 #include "21_mma_direct.h"
+#include "22_simt_columns.h"
 
 namespace tc {
 namespace {
@@ -55,6 +56,11 @@ const char* fits_streamed(const PlanKey& key, const Config& config, const Device
 const char* fits_direct(const PlanKey& key, const Config& config, const DeviceSpec& device) {
   const bool repacks = needs_repack(key.a, key.m, key.k, true, config.alignment);
   return DirectShape::refuses(repacks ? with_a_repacked(key) : key, config, device.gpu.num_sms);
+}
+
+const char* numbers_of_tiles_fit(const PlanKey& key, const Config& config, const DeviceSpec&) {
+  const bool fit = blocks_of(key, config, Modes{1, {}, config.tile_n}) <= INT32_MAX - (1 << 20);
+  return fit ? nullptr : "the numbers of its tiles do not fit 32 bits";
 }
 
 const char* parts_fit_coordinates(const PlanKey& key, const Config& config, const DeviceSpec& device) {
@@ -170,6 +176,9 @@ Span<const KernelTraits> kernels() {
           "mma_direct", "for many rows and a short K: words of A go straight into registers, words of D straight out of them",
           Unit::mma_sync, MmaDirectMaths::set, kOtherOrder, OperandAccess::aligned_a_alone, !kSplitK, estimate_direct,
           kSingleBlock, {}, fits_direct),
+      rung<kSimtColumns>("simt_columns", "for up to four rows: each warp multiplies columns of B of its own on CUDA cores",
+                         Unit::simt, SimtColumnsMaths::set, kOtherOrder, OperandAccess::along_k, kSplitK, estimate_columns,
+                         kSingleBlock, {}, numbers_of_tiles_fit),
   };
   return ladder;
 }

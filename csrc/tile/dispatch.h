@@ -47,9 +47,15 @@ struct Type {
   using type = T;
 };
 
-// The maths that a configuration is compiled for: its kernel's, or those of 16 bits. `FP32` is Config::fp32.
-template <typename MATHS, bool FP32>
-using ConfigMaths = std::conditional_t<FP32, MATHS, Maths<Math::f16, Math::bf16>>;
+// The maths of a kernel that a configuration is compiled for. `FP32` and `FP32_ALONE` are Config::fp32 and Config::fp32_alone.
+template <Math... X, Math... Y>
+Maths<X..., Y...> operator+(Maths<X...>, Maths<Y...>);
+template <bool FP32, bool FP32_ALONE, Math... MATHS>
+auto compiled_maths(Maths<MATHS...>)
+    -> decltype((Maths<>() + ... +
+                 std::conditional_t<is_f32(operand_dtype(MATHS)) ? FP32 : !FP32_ALONE, Maths<MATHS>, Maths<>>()));
+template <typename MATHS, bool FP32, bool FP32_ALONE = false>
+using ConfigMaths = decltype(compiled_maths<FP32, FP32_ALONE>(MATHS()));
 
 // Calls act(math) with the call's math as a compile-time constant. A launcher compiles only the maths of its kernel.
 template <Math... MATHS, typename F>
