@@ -32,6 +32,13 @@ __device__ __forceinline__ void stage_pairs(bool shifted, float* target, const f
   else each([](float* to, float x, float y) { *reinterpret_cast<float2*>(to) = make_float2(x, y); });
 }
 
+// The lane, hidden from the compiler until this point: values computed from it hold no registers during the main loop.
+__device__ __forceinline__ int opaque_lane() {
+  int lane = threadIdx.x % 32;
+  asm volatile("" : "+r"(lane));
+  return lane;
+}
+
 // Writes a warp's products, (ROWS, COLS) floats in rows PITCH apart, to a part of D that lies inside the matrix. C has elements
 // of type CElement and D of type DElement. COLS / 8 lanes share a row, with a vector of eight elements each. SHIFTED: the
 // vectors start at each row's first multiple of eight, so a row has one vector fewer, and the eight elements before and after

@@ -64,7 +64,7 @@ struct TmaEpilogue {
   static constexpr int WIDTH = kBoxBytes / int(sizeof(D)), PER_BLOCK = (COLS + WIDTH - 1) / WIDTH;
   static constexpr int COUNT = ROWS / kBoxRows * PER_BLOCK, LAST_WIDTH = COLS - (PER_BLOCK - 1) * WIDTH;
   static constexpr int BUFFERS = buffers_of(COUNT, MOST_BUFFERS), BOX_BYTES = kBoxRows * kBoxBytes;
-  static constexpr bool IS_16_BIT = sizeof(D) == 2;  // fp32 never takes CPath::vectors
+  static constexpr bool IS_16_BIT = sizeof(D) == 2;  // fp32 never takes CPath::vectors or DPath::vectors
   static constexpr int OWN_ROWS = kBoxRows / 4;  // rows of a box whose sums one warp holds, and which that warp copies itself
   static_assert(COUNT % BUFFERS == 0 && BUFFERS <= 4 && (kTmaOnly || LAST_WIDTH == WIDTH));
 
@@ -172,11 +172,6 @@ struct TmaEpilogue {
   // Vector x of a row of the boxes that lie side by side from box i on.
   __device__ char* vector_at(int i, int row, int x) const {
     return boxes + (i + x / 8) % BUFFERS * BOX_BYTES + box_offset(row, x % 8);
-  }
-
-  // The same epilogue, of which nothing holds registers through the main loop: sums of fp32 products take nearly all of them.
-  __device__ __forceinline__ TmaEpilogue hidden() const {
-    return {p, paths, opaque(boxes), c_row, c_full, barrier, opaque(thread)};
   }
 
   // Copies D by 16-byte vectors from ACROSS boxes side by side. The aligned vectors of a row of D begin at any column, so each
@@ -400,11 +395,10 @@ struct TmaEpilogue {
         continue;
       }
       __syncwarp();
-      const bool by_vectors = paths.d_path == DPath::vectors;
+      const bool by_vectors = IS_16_BIT && paths.d_path == DPath::vectors;
 #pragma unroll 1
       for (int i = first; i < first + BUFFERS; i += by_vectors ? ACROSS : 1) {
-        if (by_vectors)
-          (IS_16_BIT ? *this : hidden()).template copy_d_vectors<ACROSS>(i, row_of(i), col_of(i), first_of<D>(p.d, at));
+        if (by_vectors) copy_d_vectors<ACROSS>(i, row_of(i), col_of(i), first_of<D>(p.d, at));
         else copy_d(i, row_of(i), col_of(i), first_of<D>(p.d, at));
       }
       __syncwarp();

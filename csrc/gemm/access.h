@@ -114,8 +114,8 @@ inline bool d_exceeds_l2(const GemmDesc& p) {
 }
 
 // How an epilogue with TMA reads C and writes D. It prefers TMA. `row` reads one row of C for all rows, such as a 1-D bias, by
-// cp.async. `vectors` takes 16-byte vectors of rows that are contiguous but begin anywhere; those of C have 16-bit elements.
-// `elements` takes everything else, element by element.
+// cp.async. `vectors` takes 16-byte vectors of rows of 16-bit elements that are contiguous but begin anywhere. `elements` takes
+// everything else, element by element.
 enum class CPath : uint8_t { none, tma, row, vectors, elements };
 enum class DPath : uint8_t { tma, vectors, elements };
 
@@ -139,7 +139,7 @@ CPath c_path_of(const P& p) {
 template <typename P>
 DPath d_path_of(const P& p) {
   if (tma_stores(p.d, p.m, writable_columns(p))) return DPath::tma;
-  return order_of(p.d) == Order::row_major ? DPath::vectors : DPath::elements;
+  return order_of(p.d) == Order::row_major && !is_f32(p.d.dtype) ? DPath::vectors : DPath::elements;
 }
 
 // Whether D takes aligned vectors of rows that begin anywhere (epilogue/rows.cuh).

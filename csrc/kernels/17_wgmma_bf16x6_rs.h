@@ -37,7 +37,7 @@ inline constexpr Config kWgmmaBf16x6Rs[] = {
     // tile_m, tile_n, stages, TFLOP/s of fp32, epilogue us
     wgmma_bf16x6_rs_config(16, 128, 8, 23.7f, 1.2f),  //
     wgmma_bf16x6_rs_config(32, 128, 8, 42.3f, 2.4f),  //
-    wgmma_bf16x6_rs_config(64, 128, 5, 64.f, 3.6f),  //
+    wgmma_bf16x6_rs_config(64, 128, 5, 64.f, 3.6f),   //
     wgmma_bf16x6_rs_config(128, 16, 8, 23.7f, 1.2f),  //
     wgmma_bf16x6_rs_config(128, 32, 8, 42.3f, 2.4f),  //
     wgmma_bf16x6_rs_config(128, 64, 5, 64.f, 3.6f),

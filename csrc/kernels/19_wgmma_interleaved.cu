@@ -166,7 +166,7 @@ TmaPaths paths_via_registers(const GemmDesc& p) {
   TmaPaths paths = {};
   const CPath c = c_path_of(p);
   paths.c_path = c != CPath::tma ? c : is_f32(p.c.dtype) ? CPath::elements : CPath::vectors;
-  paths.d_path = order_of(p.d) == Order::row_major ? DPath::vectors : DPath::elements;
+  paths.d_path = order_of(p.d) == Order::row_major && !is_f32(p.d.dtype) ? DPath::vectors : DPath::elements;
   return paths;
 }
 

@@ -11,6 +11,8 @@
 // Run:   python -m bench.sweep --kernel simt_columns --only 1,4096,4096
 #include "22_simt_columns.h"
 
+#include <cfloat>
+
 #include "../epilogue/vectors.cuh"
 #include "../ptx/pdl.cuh"
 #include "../tile/dispatch.h"
@@ -49,7 +51,7 @@ __global__ __launch_bounds__(kSimtColumns[I].threads,
   constexpr int LANE_STEP = WIDTH == 4 ? PER_WORD : LANE_K, WORD_STEP = WIDTH == 4 ? LANES * PER_WORD : PER_WORD;
 
   // ---- prologue ----
-  __shared__ float sums[WARPS][BLK_M][BLK_N];  // (WARPS, BLK_M, BLK_N)
+  __shared__ float sums[WARPS][BLK_M][BLK_N], rests[WARPS][BLK_M][BLK_N];  // (WARPS, BLK_M, BLK_N)
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, q = lane % LANES, column = lane / LANES;
   // Neighbouring tiles are those of different blocks.
   const int first = blockIdx.x + warp * gridDim.x;
@@ -122,7 +124,8 @@ __global__ __launch_bounds__(kSimtColumns[I].threads,
             for (int j = 0; j < COLS; ++j)
               acc[r][j] = fmaf(element_of<T>(a[stage][r].x[i], e), element_of<T>(b[stage][j].x[i], e), acc[r][j]);
     };
-    // Adds the sums of a column's lanes to the tile's, which begin with them if `first`.
+    // Adds the sums of a column's lanes to the tile's, which begin with them if `first`. What rounding adds to a sum is taken from the
+    // next one (Kahan 1965).
     const auto add_up = [&](bool first) {
 #pragma unroll
       for (int r = 0; r < BLK_M; ++r)
@@ -133,7 +136,11 @@ __global__ __launch_bounds__(kSimtColumns[I].threads,
 #pragma unroll
           for (int lanes = LANES / 2; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffff, sum, lanes);
           float& of_tile = sums[warp][r][j * AT_ONCE + column];
-          if (q == 0) of_tile = first ? sum : of_tile + sum;
+          float& lost = rests[warp][r][j * AT_ONCE + column];
+          if (q != 0) continue;
+          const float before = first ? 0.f : of_tile, more = sum - (first ? 0.f : lost);
+          of_tile = before + more;
+          lost = fabsf(of_tile) <= FLT_MAX ? (of_tile - before) - more : 0.f;
         }
     };
 

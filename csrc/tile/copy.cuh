@@ -8,16 +8,12 @@
 
 namespace tc {
 
-// x, hidden from the compiler until this point: what is computed from it holds no registers before. The block's product and the lane
-// like this.
-template <typename T>
-__device__ __forceinline__ T opaque(T x) {
-  if constexpr (sizeof(T) == 8) asm volatile("" : "+l"(x));
-  else asm volatile("" : "+r"(x));
-  return x;
+// The block's product, hidden from the compiler until this point: addresses computed from it hold no registers before.
+__device__ __forceinline__ int opaque_product() {
+  int product = blockIdx.y;
+  asm volatile("" : "+r"(product));
+  return product;
 }
-__device__ __forceinline__ int opaque_product() { return opaque(int(blockIdx.y)); }
-__device__ __forceinline__ int opaque_lane() { return opaque(int(threadIdx.x % 32)); }
 
 // W consecutive elements. Their alignment lets a copy use the fewest accesses of at most 16 bytes.
 template <typename T, int W>
