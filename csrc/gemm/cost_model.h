@@ -26,9 +26,6 @@ double estimate_interleaved(const KernelTraits&, const Config&, Math, const Plan
 double estimate_columns(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_kstage(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 
-// How many clusters of a configuration a GPU runs at once.
-int64_t clusters_at_once(const Config&, const Cluster&, const DeviceSpec&);
-
 // The time to copy an operand of `batch` products, (outer, K) each, into workspace.
 double repack_us(const MatrixKey& x, int64_t batch, int64_t outer, int64_t k, const DeviceSpec&);
 

@@ -11,6 +11,11 @@ namespace {
 constexpr double kCopyOfPeak = 4.1e6 / (kH200.dram_gb_per_s * 1e3);  // share of the data sheet's bandwidth that a copy reaches
 constexpr double kIdle = 0.452;  // of the launch, hidden if nearly all SMs are idle: the next kernel's blocks start on them
 
+constexpr double kPrefetches = 0.396;        // of the launch, hidden by what small grids prefetch (prefetches_k_tiles)
+constexpr double kFreshGrid = 0.52;          // of kOverlap, lost by a grid without PDL (needs_order)
+constexpr double kSimtStart = 1;             // by hand, for simt
+constexpr double kRelu = 0.4, kGated = 2.8;  // the activation of a tile of 128x256
+
 double fourth(double x) { return x * x * (x * x); }
 
 }  // namespace
@@ -55,6 +60,24 @@ double dram_us(const PlanKey& p, int d_layers, const DeviceSpec& device) {
 
 double idle_us(int64_t blocks, const DeviceSpec& device) {
   return kIdle * std::max(0.0, 1 - double(blocks) / device.gpu.num_sms);
+}
+
+double activation_us(Activation::Kind kind) {
+  switch (kind) {
+    case Activation::Kind::none: return 0;
+    case Activation::Kind::relu: return kRelu;
+    case Activation::Kind::gated: return kGated;
+  }
+  __builtin_unreachable();
+}
+
+double launch_us(const KernelTraits& kernel, const Config& config, const PlanKey& p, const Modes& modes,
+                 const DeviceSpec& device) {
+  if (kernel.access == OperandAccess::any) return kLaunch + kSimtStart;
+  if (!repacks(kernel.access) || !uses_pdl(config)) return kLaunch;
+  const bool prefetches = kernel.unit == Unit::wgmma && prefetches_k_tiles(p, config, modes, device.gpu.num_sms);
+  return kLaunch - kOverlap + (needs_order(p, config, modes) ? kFreshGrid : 0) - (prefetches ? kPrefetches : 0) -
+         idle_us(blocks_of(p, config, modes), device);
 }
 
 double norm4(double x, double y, double z) { return std::sqrt(std::sqrt(fourth(x) + fourth(y) + fourth(z))); }

@@ -5,9 +5,20 @@
 
 namespace tc {
 
-inline constexpr double kExposed = 0.184;  // share of the shorter of arithmetic and memory, which the longer does not hide
-inline constexpr double kLaunch = 2.5;     // an empty kernel
-inline constexpr double kOverlap = 1.07;   // of kLaunch, hidden under the previous kernel by programmatic dependent launch
+inline constexpr double kExposed = 0.184;    // share of the shorter of arithmetic and memory, which the longer does not hide
+inline constexpr double kLaunch = 2.5;       // an empty kernel
+inline constexpr double kOverlap = 1.07;     // of kLaunch, hidden under the previous kernel by programmatic dependent launch
+inline constexpr double kOddVectors = 1.15;  // the epilogue of a 16-bit D whose rows are not aligned to 16 bytes, in vectors
+
+// A tile's size, in tiles of 128x256.
+constexpr double large_tiles(const Config& config) { return double(config.tile_m * config.tile_n) / (128 * 256); }
+
+// The time of an activation of a tile of 128x256.
+double activation_us(Activation::Kind kind);
+
+// The start of a kernel, as far as the previous kernel does not hide it.
+double launch_us(const KernelTraits& kernel, const Config& config, const PlanKey& p, const Modes& modes,
+                 const DeviceSpec& device);
 
 // The bandwidth of a copy, in bytes per microsecond.
 double bytes_per_us(const DeviceSpec& device);

@@ -95,17 +95,6 @@ constexpr double kDirectF32C = 0.158;
 constexpr double kDirectF32By8 = 0.91, kDirectF32By4 = 2.72;
 constexpr double kDirectF32Wait = 0.676;
 
-// simt_columns, by least squares to 190 times on an H200 (bench/results/h200-tried.md, "A warp for each column"), and then by hand.
-constexpr double kColumnsStart = 0.3;
-constexpr double kColumnsTurn = 0.04;    // of the loads that a warp has under way
-constexpr double kColumnsLoad = 0.136;   // the same of 512 bytes of B among them
-constexpr double kColumnsTile = 0.0376;  // a tile's instructions
-constexpr double kColumnsSum = 0.0019;   // of them, of adding a sum of two lanes
-constexpr double kColumnsStep = 0.0013;  // of them, of a load of a step or four of its multiplications
-constexpr double kColumnsAgain = 0.6;    // of DRAM's time for B, of reading it for further rows
-constexpr double kColumnsRows = 0.3;     // of all, of further rows
-constexpr double kColumnsParts = 1.3;    // of DRAM's time, of long columns that four lanes read 64 bytes at a time
-
 // simt_kstage, with its configurations' rates fitted to 835 times on an H200 (bench.candidates --float32 --seed 20311126), the rest as
 // mma_direct's.
 constexpr double kKstageLaunch = 2.6;
@@ -236,30 +225,6 @@ double estimate_direct(const KernelTraits&, const Config& any_dtype, Math, const
   const double waves = double(ceil_div(p.batch * shape.panels * shape.walkers, device.gpu.num_sms));  // of blocks
   return norm4(busy * waves, waiting * waves, stream * dram_us(p, 1, device)) +
          (start + panel * depth * chunks * width) * waves + kLaunch - kOverlap;
-}
-
-// A warp waits for its loads, as many K tiles at a time as it has stages. An SM is busy with the instructions of all of its warps.
-double estimate_columns(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
-                        const DeviceSpec& device) {
-  const int64_t sms = device.gpu.num_sms, work = blocks_of(p, config, modes);
-  const double row_bytes = double(p.k) * size_of(p.b.dtype), lanes = config.tile_k / 8, columns = config.tile_n * lanes / 32;
-  const double steps = std::ceil(std::ceil(row_bytes / (config.tile_k * 2)) / modes.k_slices);
-  const double turns = std::ceil(steps / config.stages);
-  const double turn = kColumnsTurn + kColumnsLoad * columns * config.stages;
-  const double waiting = double(ceil_div(work, sms * (config.threads / 32))) * turns * turn;
-
-  const bool by_element = p.k * size_of(p.b.dtype) % (config.tile_k * 2) != 0;
-  const double loads = columns + config.tile_m, fmas = columns * config.tile_m * (is_f32(p.a.dtype) ? 1 : 3);
-  const double instructions = kColumnsStep * (steps * (loads + fmas) + (by_element ? 4 * loads : 0));
-  const double sums = kColumnsSum * std::log2(lanes) * columns * config.tile_m;
-  const double busy = double(ceil_div(work, sms)) * (kColumnsTile + sums + instructions);
-
-  const double of_b = row_bytes * double(p.n) * double(matrices_of(p.b, p.batch)) / bytes_per_us(device);
-  const int64_t tiles_m = std::max<int64_t>(1, ceil_div(p.m, config.tile_m));
-  const double again = kColumnsAgain * double(tiles_m - 1) * of_b;
-  const double stream = (dram_us(p, modes.k_slices, device) + again) * (lanes < 8 && steps > 2 ? kColumnsParts : 1);
-  return norm4(waiting, busy, stream) * (1 + kColumnsRows * double(tiles_m - 1)) + kColumnsStart + kLaunch - kOverlap -
-         idle_us(std::min(work, sms), device);
 }
 
 // An SM is busy with the instructions of all of its tiles, and a block waits for each of its K tiles.

@@ -47,7 +47,7 @@ struct Config {
   int smem_bytes;         // dynamic shared memory
   int blocks_per_sm;      // for __launch_bounds__
   float tflops;           // with 16-bit operands while only the product runs, fitted to measured times; 0: not used
-  float epilogue_us = 0;  // what no product hides of a tile's epilogue; 0: cost_model.cpp derives it from the tile's size
+  float epilogue_us = 0;  // what no product hides of a tile's epilogue; 0: the cost model derives it from the tile's size
   int warp_slices = 1;    // kernels of mma.sync: groups of warps that multiply different k-steps of each K tile (sliced K)
   int boxes = 0;          // wgmma_tma, wgmma_multicast: boxes of C and D in shared memory, per warpgroup that multiplies
   bool pingpong = false;  // wgmma_tma: two warpgroups take whole tiles in turn instead of sharing each tile

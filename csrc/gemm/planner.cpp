@@ -4,6 +4,7 @@
 
 #include "ceil_div.h"
 #include "cost_model.h"
+#include "cost_waves.h"
 #include "feasibility.h"
 #include "streamed_shape.h"
 

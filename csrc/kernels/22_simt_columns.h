@@ -9,7 +9,11 @@ using SimtColumnsMaths = Maths<Math::f16, Math::bf16, Math::f32_simt>;
 
 // A tile is a warp's, not a block's. Each of its columns belongs to as many lanes as read tile_k in vectors of 16 bytes.
 constexpr Config simt_columns_config(int rows, int columns, int lanes, int stages, int threads) {
-  return {rows, columns, lanes * 8, stages, threads, 0, 1, 0.f, 0.f, 1, 0, false, kEverywhere, 4, false, true, true, rows > 1};
+  constexpr int smem = 0, blocks_per_sm = 1, warp_slices = 1, boxes = 0, alignment = 4;
+  constexpr bool pingpong = false, tma_only = false, fp32 = true, fp32_d = true;
+  const bool fp32_alone = rows > 1;  // tensor cores multiply two to four 16-bit rows as fast as memory brings B
+  return {rows,        columns, lanes * 8, stages,      threads,   smem,     blocks_per_sm, 0,      0,
+          warp_slices, boxes,   pingpong,  kEverywhere, alignment, tma_only, fp32,          fp32_d, fp32_alone};
 }
 
 inline constexpr Config kSimtColumns[] = {

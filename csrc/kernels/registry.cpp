@@ -58,6 +58,7 @@ const char* fits_direct(const PlanKey& key, const Config& config, const DeviceSp
   return DirectShape::refuses(repacks ? with_a_repacked(key) : key, config, device.gpu.num_sms);
 }
 
+// A warp's next tile is as many further as the GPU has warps.
 const char* numbers_of_tiles_fit(const PlanKey& key, const Config& config, const DeviceSpec&) {
   const bool fit = blocks_of(key, config, Modes{1, {}, config.tile_n}) <= INT32_MAX - (1 << 20);
   return fit ? nullptr : "the numbers of its tiles do not fit 32 bits";

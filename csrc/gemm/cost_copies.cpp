@@ -1,0 +1,45 @@
+// The predictions of what runs beside the product: copies of operands, parts of fp32, and the reduction of K slices.
+#include <algorithm>
+
+#include "cost_model.h"
+#include "cost_parts.h"
+
+namespace tc {
+namespace {
+
+// Microseconds on an H200 unless a line names another unit. cost_model.h says how they were fitted.
+constexpr double kRepack = 2.8;      // start a copy, and the product after it
+constexpr double kKeptBytes = 30e6;  // by hand, a copy that L2 keeps until the product reads it
+constexpr double kKept = 0.8;        // of a pass over it, what that saves
+// A reduction, fitted to 2815 times and then raised by hand. The times alone give 2.4 us and 0.6 for kFromL2, with which picks lose
+// more: predictions of split-K spread more than others, and of many that look equal the pick is one that is predicted too short.
+constexpr double kReduce = 3.3;         // finish one kernel, start the reduction and read the first kernel's results
+constexpr double kReduceLayer = 0.035;  // of each layer, whose loads follow the last one's addition
+constexpr double kInL2 = 50e6;       // bytes that a reduction finds in L2; by hand, odd fp32 rows come half as fast from DRAM
+constexpr double kFromL2 = 0.9;      // of their time from DRAM
+constexpr double kPartsStart = 1.2;  // by hand, of the parts of fp32, until the product reads them
+
+}  // namespace
+
+// L2 keeps a copy for the product, which then does not wait for DRAM again. Of a larger copy it keeps less, and at last nothing.
+double repack_us(const MatrixKey& x, int64_t batch, int64_t outer, int64_t k, const DeviceSpec& device) {
+  const double bytes = double(matrices_of(x, batch) * outer) * double(k) * size_of(x.dtype);
+  return (2 * bytes - kKept * std::max(0.0, std::min(bytes, 2 * kKeptBytes - bytes))) / bytes_per_us(device) + kRepack;
+}
+
+double parts_us(const PlanKey& p, const DeviceSpec& device) {
+  const PartsLayout a{p.m, p.k, matrices_of(p.a, p.batch)}, b{p.n, p.k, matrices_of(p.b, p.batch)};
+  const double bytes = double(p.m * a.products + p.n * b.products) * double(p.k) * 4 + double(a.bytes()) + double(b.bytes());
+  return bytes / bytes_per_us(device) + kPartsStart + kLaunch;
+}
+
+// The reduction reads the partial sums, from L2 as far as they fit. It goes by element where a row is no multiple of four: 116 of
+// 282x282x80 with a full C take 98 us on an H200, where 43 were predicted as if they were vectors.
+double reduce_us(const PlanKey& p, int layers, const DeviceSpec& device) {
+  const double elements = double(p.batch) * double(p.m) * double(p.n);
+  const double bytes = (layers * 4.0 + size_of(p.d.dtype)) * elements + c_bytes(p), beyond_l2 = std::max(0.0, bytes - kInL2);
+  const double by_element = p.n % 4 == 0 ? 0 : is_f32(p.d.dtype) ? beyond_l2 : 2 * bytes;
+  return kReduce + kReduceLayer * layers + (kFromL2 * (bytes - beyond_l2) + beyond_l2 + by_element) / bytes_per_us(device);
+}
+
+}  // namespace tc

@@ -1,0 +1,87 @@
+// The predictions of kernels for few rows: mma_skinny, simt_skinny, simt_columns.
+#include <algorithm>
+#include <cmath>
+
+#include "ceil_div.h"
+#include "cost_model.h"
+#include "cost_waves.h"
+
+namespace tc {
+namespace {
+
+// mma_skinny.
+constexpr double kSkinnyBy4 = 1.45;      // loads of operands whose rows are aligned to 4 bytes or less
+constexpr double kSkinnyLatency = 1.85;  // of a K tile's loads, which begin while those before it are multiplied
+constexpr double kSkinnyParts = 25;      // by hand, TFLOP/s of fp32 in parts: splitting B takes its time in any configuration
+constexpr double kOneWarpStep = 0.932;   // of blocks of one warp, a K tile's loads
+constexpr double kOneWarpRow = 0.59;     // of their products and epilogue, what a single row takes
+// By hand, of a further wave of a batch, whose products have blocks of their own: 192 x 1x1981x96 takes 94.6 us in 46 waves (H100).
+constexpr double kSkinnyWave = 0.9;
+constexpr double kSimtVectors = 1.05;  // by hand, of simt_skinny's waves, with loads of 16 bytes
+constexpr double kSimtWords = 1.42;    // the same with loads of 4 bytes
+constexpr double kSkinnyRows = 1.1;    // of 16 rows: 16x4096x4096 takes 12.2, and 1x4096x4096 10.6
+
+// simt_columns, by least squares to 190 times on an H200 (bench/results/h200-tried.md, "A warp for each column"), and then by hand.
+constexpr double kColumnsStart = 0.3;
+constexpr double kColumnsTurn = 0.04;    // of the loads that a warp has under way
+constexpr double kColumnsLoad = 0.136;   // the same of 512 bytes of B among them
+constexpr double kColumnsTile = 0.0376;  // a tile's instructions
+constexpr double kColumnsSum = 0.0019;   // of them, of adding a sum of two lanes
+constexpr double kColumnsStep = 0.0013;  // of them, of a load of a step or four of its multiplications
+constexpr double kColumnsAgain = 0.6;    // of DRAM's time for B, of reading it for further rows
+constexpr double kColumnsRows = 0.3;     // of all, of further rows
+constexpr double kColumnsParts = 1.3;    // of DRAM's time, of long columns that four lanes read 64 bytes at a time
+
+}  // namespace
+
+// A warp's loads of a K tile take as long as the products, or the latency that few of them hide.
+double estimate_skinny(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
+                       const DeviceSpec& device) {
+  const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
+  const double resident =
+      double(std::min<int64_t>(config.blocks_per_sm, ceil_div(blocks_of(p, config, modes), device.gpu.num_sms)));
+  const int by = std::min(alignment(p.a, p.m, p.k), alignment(p.b, p.k, p.n));
+  const double copies = config.alignment == 16 || by > 4 ? 1 : kSkinnyBy4;
+  const double parts_rate = kSkinnyParts * 1e6 / device.gpu.num_sms * device.gpu.fp32_tflops / kH200.fp32_tflops;
+  const double rate = math == Math::f32_emulated ? parts_rate : sm_rate(kernel, config, math, device);
+  const double products = 2.0 * config.tile_m * config.tile_n * config.tile_k / rate;
+  const double rows = double(std::min<int64_t>(config.tile_m, p.m)) / config.tile_m;
+  const bool one_warp = config.threads == 32;
+  const double of_rows = one_warp ? kOneWarpRow + (1 - kOneWarpRow) * rows : 1;
+  const double product =
+      k_tiles * norm4(products * resident * copies * of_rows, one_warp ? kOneWarpStep : kSkinnyLatency / (config.stages + 1));
+  const bool odd = alignment(p.d, p.m, p.n) != 16 && !is_f32(p.d.dtype);
+  const double epilogue =
+      config.epilogue_us * of_rows * (odd ? kOddVectors : 1) + activation_us(p.activation) * large_tiles(config);
+  const Waves waves = waves_of(config, p, modes, device, false);
+  const double starts = kSkinnyWave * double(std::max<int64_t>(0, waves.count - 1));
+  const double loads = kernel.unit != Unit::simt ? 1 : by < 16 ? kSimtWords : kSimtVectors;
+  return loads * waves.us(product, epilogue) + starts + launch_us(kernel, config, p, modes, device) +
+         kSkinnyRows * (rows - 0.5);
+}
+
+// A warp waits for its loads, as many K tiles at a time as it has stages. An SM is busy with the instructions of all of its warps.
+double estimate_columns(const KernelTraits&, const Config& config, Math, const PlanKey& p, const Modes& modes,
+                        const DeviceSpec& device) {
+  const int64_t sms = device.gpu.num_sms, work = blocks_of(p, config, modes);
+  const double row_bytes = double(p.k) * size_of(p.b.dtype), lanes = config.tile_k / 8, columns = config.tile_n * lanes / 32;
+  const double steps = std::ceil(std::ceil(row_bytes / (config.tile_k * 2)) / modes.k_slices);
+  const double turns = std::ceil(steps / config.stages);
+  const double turn = kColumnsTurn + kColumnsLoad * columns * config.stages;
+  const double waiting = double(ceil_div(work, sms * (config.threads / 32))) * turns * turn;
+
+  const bool by_element = p.k * size_of(p.b.dtype) % (config.tile_k * 2) != 0;
+  const double loads = columns + config.tile_m, fmas = columns * config.tile_m * (is_f32(p.a.dtype) ? 1 : 3);
+  const double instructions = kColumnsStep * (steps * (loads + fmas) + (by_element ? 4 * loads : 0));
+  const double sums = kColumnsSum * std::log2(lanes) * columns * config.tile_m;
+  const double busy = double(ceil_div(work, sms)) * (kColumnsTile + sums + instructions);
+
+  const double of_b = row_bytes * double(p.n) * double(matrices_of(p.b, p.batch)) / bytes_per_us(device);
+  const int64_t tiles_m = std::max<int64_t>(1, ceil_div(p.m, config.tile_m));
+  const double again = kColumnsAgain * double(tiles_m - 1) * of_b;
+  const double stream = (dram_us(p, modes.k_slices, device) + again) * (lanes < 8 && steps > 2 ? kColumnsParts : 1);
+  return norm4(waiting, busy, stream) * (1 + kColumnsRows * double(tiles_m - 1)) + kColumnsStart + kLaunch - kOverlap -
+         idle_us(std::min(work, sms), device);
+}
+
+}  // namespace tc
