@@ -46,18 +46,19 @@ CONFIGURATIONS = {
     "13_mma_stationary": 2 * [HOPPER],
     "14_wgmma_shifted": 2 * [HOPPER],
     "15_wgmma_bf16x6": 4 * [HOPPER],
-    "16_simt_skinny": 3 * [BOTH],
+    "16_simt_skinny": 4 * [BOTH],
     "17_wgmma_bf16x6_rs": 6 * [HOPPER],
     "18_simt_kstage": 4 * [BOTH],
     "19_wgmma_interleaved": 4 * [HOPPER],
     "20_mma_streamed": [HOPPER],
     "21_mma_direct": 4 * [HOPPER],
     "22_simt_columns": 5 * [BOTH],
+    "23_simt_short": 4 * [BOTH],
     "05_wmma_kstage": [AMPERE, HOPPER],
     "03_wmma_block": [AMPERE, BOTH],
     "04_wmma_double_buffer": [BOTH],
     "02_wmma_naive": [BOTH],
-    "08_mma_skinny": 5 * [BOTH],
+    "08_mma_skinny": 6 * [BOTH],
     "01_simt": 2 * [BOTH],
 }
 HELPERS = ["00_workspace", "00_parts"]  # kernels without configurations
@@ -70,11 +71,12 @@ TOGETHER = {
     "11_wgmma_multicast": 4,
     "12_mma_short": 3,
     "15_wgmma_bf16x6": 4,
-    "16_simt_skinny": 3,
+    "16_simt_skinny": 4,
     "17_wgmma_bf16x6_rs": 6,
     "18_simt_kstage": 2,
     "19_wgmma_interleaved": 2,
     "22_simt_columns": 3,
+    "23_simt_short": 4,
 }
 
 EVERY_ARCHITECTURE = "8.0+PTX;9.0a"  # Ampere's code, PTX for later GPUs, Hopper's code

@@ -33,7 +33,7 @@ constexpr double kLatency = 1.8;            // of DRAM under load
 
 constexpr double kTmaStart = 0.564;     // wgmma_tma's barriers and tensor maps
 constexpr double kThirdGroup = 0.45;    // the start of a third consumer warpgroup in wgmma_tma
-constexpr double kTmaTile = 1.08;       // of a tile of wgmma_tma, whatever its size, from the second on
+constexpr double kTmaTile = 1;          // of a tile of wgmma_tma, whatever its size, from the second on
 constexpr double kClusterStart = 0.63;  // kTmaStart of wgmma_cluster
 constexpr double kEmptyRows = 0.532;    // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
 constexpr double kClusterWave = 2.14;   // of a further wave of blocks that share K: 0.4 at few rows, and tens at many
@@ -50,7 +50,7 @@ constexpr double kWideProduct = 1.058;       // of warpgroups with 128 columns, 
 constexpr double kWideEpilogue = 1.21;       // the same of the epilogue
 constexpr double kNextTile = 0.847;          // from a tile's epilogue to the next tile's products
 constexpr double kMulticastStart = 0.41;     // kTmaStart of this kernel: it has more of both
-constexpr double kCluster = 0.04;            // the start and the end of a block that the others wait for
+constexpr double kCluster = 0.06;            // the start and the end of a block that the others wait for
 constexpr double kSharedSums = 0.0853;       // blocks that share K wait for each other and send sums
 constexpr double kSumsRate = 12.4e3;         // bytes per microsecond that a block receives from others
 

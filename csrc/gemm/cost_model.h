@@ -25,6 +25,7 @@ double estimate_bf16x6_rs(const KernelTraits&, const Config&, Math, const PlanKe
 double estimate_interleaved(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_columns(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_kstage(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
+double estimate_simt_short(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 
 // The time to copy an operand of `batch` products, (outer, K) each, into workspace.
 double repack_us(const MatrixKey& x, int64_t batch, int64_t outer, int64_t k, const DeviceSpec&);

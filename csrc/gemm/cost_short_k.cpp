@@ -30,6 +30,7 @@ constexpr double kShortKTile = 0.786;    // the latency of a K tile's loads
 constexpr double kShortEpilogue = 0.26;  // of a tile of 64x64, while only its instructions run
 constexpr double kShortFullC = 0.491;    // of 64 rows of a full C, as in mma_guarded
 constexpr double kShortOdd = 1.5;        // of the epilogue, by hand: rows of D that are not aligned to 16 bytes
+constexpr double kShortOddWaves = 2.2;   // the same in several waves of a batch: 840 of 161x161x32 take 66 us
 constexpr double kShortF32 = 1.5;        // by hand, what a C and a D in fp32 add to it
 constexpr double kShortLaunch = 0.88;    // of one wave
 constexpr double kShortAlone = 1;        // of one wave that leaves no room for the next kernel's
@@ -83,27 +84,35 @@ constexpr double kDirectStream = 1.03;               // of DRAM's time
 // sectors to DRAM that the next chunk of columns would complete.
 constexpr double kDirectTorn16 = 2.6, kDirectTorn32 = 3.4;
 // The same in fp32, fitted to 226 problems on an H200 ("Slices of K where tiles fill a wave and a part of the next"), and then by hand.
-constexpr double kDirectF32Start = 1.35;
-constexpr double kDirectF32Panel = 0.46;
-constexpr double kDirectF32Load = 0.0424;    // with the parts of these rows
-constexpr double kDirectF32Access = 0.0064;  // more of it, for each further load that brings 16 bytes
-constexpr double kDirectF32Depth = 0.15;     // by hand, of the start, a step of K: the first rows of A
-constexpr double kDirectF32Step = 0.027;
-constexpr double kDirectF32Narrow = 1.95, kDirectF32Few = 1.75;  // of these, for 16 columns or 8 rows at a time
-constexpr double kDirectF32Chunk = 0.13;
-constexpr double kDirectF32C = 0.158;
-constexpr double kDirectF32By8 = 0.91, kDirectF32By4 = 2.72;
-constexpr double kDirectF32Wait = 0.676;
+constexpr double kDirectF32Start = 1.41;
+constexpr double kDirectF32Panel = 0.345;
+constexpr double kDirectF32Load = 0.0396;   // with the parts of these rows
+constexpr double kDirectF32Access = 0.011;  // more of it, for each further load that brings 16 bytes
+constexpr double kDirectF32Depth = 0.125;   // by hand, of the start, a step of K: the first rows of A
+constexpr double kDirectF32Step = 0.0303;
+constexpr double kDirectF32Narrow = 1.46, kDirectF32Few = 1.71;  // of these, for 16 columns or 8 rows at a time
+constexpr double kDirectF32Chunk = 0.139;
+constexpr double kDirectF32C = 0.271;
+constexpr double kDirectF32By8 = 1.15, kDirectF32By4 = 2.48;
+constexpr double kDirectF32Wait = 0.717;
 
 // simt_kstage, with its configurations' rates fitted to 835 times on an H200 (bench.candidates --float32 --seed 20311126), the rest as
 // mma_direct's.
-constexpr double kKstageLaunch = 2.6;
+constexpr double kKstageLaunch = 2.78;
 constexpr double kKstageFreshGrid = 0.5;  // without PDL (would_crowd), by hand
-constexpr double kKstageKTile = 0.41;     // the least
-constexpr double kKstageEpilogue = 1.2;   // of a tile of 64x64, while only its instructions run
-constexpr double kKstageFullC = 1.2;      // the same of reading a full C
-constexpr double kKstageAlone = 1.25;     // tiles that an SM finishes in the time of one
+constexpr double kKstageKTile = 0.29;     // the least
+constexpr double kKstageEpilogue = 1.1;   // of a tile of 64x64, while only its instructions run
+constexpr double kKstageFullC = 1.13;     // the same of reading a full C
+constexpr double kKstageAlone = 1.22;     // tiles that an SM finishes in the time of one
 constexpr double kKstageElements = 1.05;  // copies of an operand by element
+
+// simt_short.
+constexpr double kSimtShortLaunch = 2.3;
+constexpr double kSimtShortKTile = 0.776;     // the latency of a K tile's loads
+constexpr double kSimtShortLoad = 0.0874;     // of 16 elements of K of 64 rows or columns, while only the instructions run
+constexpr double kSimtShortEpilogue = 0.512;  // the same of a tile of 64x64
+constexpr double kSimtShortFullC = 0.756;     // the same of its full C
+constexpr double kSimtShortOdd = 1.4;         // of both, by element
 
 }  // namespace
 
@@ -140,11 +149,12 @@ double estimate_short(const KernelTraits& kernel, const Config& config, Math mat
   const double waiting = waves * (kShortTile + k_tiles * kShortKTile);
   const double of_tile = kShortEpilogue + (is_f32(p.d.dtype) ? kShortF32 * (has_full_c(p) ? 1 : 0.5) : 0);
   const double of_c = has_full_c(p) ? kShortFullC / 64 * double(std::min<int64_t>(config.tile_m, p.m)) : 0;
-  const double odd = takes_rows(p) && alignment(p.d, p.m, p.n) != 16 ? kShortOdd : 1;
+  const bool product_waves = work > p.batch * int64_t(device.gpu.num_sms) * config.blocks_per_sm;
+  const bool odd_rows = takes_rows(p) && alignment(p.d, p.m, p.n) != 16;
+  const double odd = !odd_rows ? 1 : waves > 1 && !product_waves ? kShortOddWaves : kShortOdd;
   const double epilogue = of_tile * odd * config.tile_m * config.tile_n / (64 * 64) + of_c;
   const double issue = ceil_div(work, device.gpu.num_sms) * (tile_us(kernel, config, math, p, modes, device) + epilogue);
-  const double again = work > p.batch * int64_t(device.gpu.num_sms) * config.blocks_per_sm ? kShortWaves : 1;
-  const double arithmetic = (waiting + issue) * again, memory = dram_us(p, modes.k_slices, device);
+  const double arithmetic = (waiting + issue) * (product_waves ? kShortWaves : 1), memory = dram_us(p, modes.k_slices, device);
   const double launch = waves > 1 ? kLaunch : kShortLaunch + (crowded ? kShortAlone : 0);
   return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + launch - idle_us(work, device);
 }
@@ -240,6 +250,21 @@ double estimate_kstage(const KernelTraits& kernel, const Config& config, Math ma
   const double busy = at_once * (product + epilogue);
   const double launch = kKstageLaunch + (would_crowd(p, config, modes, device.gpu.num_sms) ? kKstageFreshGrid : 0);
   return norm4(busy, waves * k_tiles * kKstageKTile, dram_us(p, modes.k_slices, device)) + launch;
+}
+
+// Each wave waits for its loads, and the blocks of an SM share its instruction slots.
+double estimate_simt_short(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
+                           const DeviceSpec& device) {
+  const int64_t k_tiles = ceil_div(p.k, config.tile_k), work = blocks_of(p, config, modes);
+  const double waves = double(ceil_div(work, int64_t(device.gpu.num_sms) * config.blocks_per_sm));
+  const double products = 2.0 * config.tile_m * config.tile_n * ceil_div(p.k, 4) * 4 / sm_rate(kernel, config, math, device);
+  const double loads = kSimtShortLoad * double(k_tiles * (config.tile_m + config.tile_n) * config.tile_k) / (64 * 16);
+  const double odd = alignment(p.d, p.m, p.n) == 16 ? 1 : kSimtShortOdd;
+  const double epilogue =
+      odd * (kSimtShortEpilogue + (has_full_c(p) ? kSimtShortFullC : 0)) * config.tile_m * config.tile_n / (64 * 64);
+  const double busy = double(ceil_div(work, device.gpu.num_sms)) * (products + loads + epilogue);
+  const double launch = kSimtShortLaunch + (would_crowd(p, config, modes, device.gpu.num_sms) ? kKstageFreshGrid : 0);
+  return norm4(busy, waves * double(k_tiles) * kSimtShortKTile, dram_us(p, 1, device)) + launch;
 }
 
 }  // namespace tc

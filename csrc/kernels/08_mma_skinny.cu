@@ -34,9 +34,9 @@
 namespace tc {
 namespace {
 
-// Blocks of one warp use PDL too. launch_rows does without it if the SMs do not hold all of them at once.
+// Small blocks use PDL too. launch_rows does without it if the SMs do not hold all of them at once.
 template <int I>
-constexpr bool kUsesPdl = uses_pdl(kMmaSkinny[I]) || kMmaSkinny[I].threads == 32;
+constexpr bool kUsesPdl = uses_pdl(kMmaSkinny[I]) || kMmaSkinny[I].threads < 256;
 
 // The sum of K products by fp32 arithmetic. Elements of a and b are a_step and b_step apart.
 [[maybe_unused]] __device__ __noinline__ float exact_sum(const float* a, int64_t a_step, const float* b, int64_t b_step,
@@ -92,13 +92,15 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
     };
     if (!LATE_C) load_c(of_product());
 
-    const T* const a_data = static_cast<const T*>(of_product().a.data);
+    // Rows g and g + 8, at this lane's first k of a step. Pointers beyond the matrix fall back to one of its rows or columns. The sums
+    // that come of them are not stored.
+    const auto a_row = [&](int h) {
+      const int64_t row = min(m0 + warp_m + g + h * 8, p.m - 1);
+      return static_cast<const T*>(of_product().a.data) + row * p.a.row + q * LANE_STEP * p.a.col;
+    };
+    const T* const a_from[2] = {a_row(0), a_row(1)};
     const T* const b_data = static_cast<const T*>(of_product().b.data);
-    // Pointers beyond the matrix fall back to one of its rows or columns. The sums that come of them are not stored.
-    const T* a_from[2];                            // rows g and g + 8, at this lane's first k of a step
     const T* b_from[B_K_CONTIGUOUS ? MMAS_N : 1];  // this lane's column of each mma.sync, or its first k and column
-#pragma unroll
-    for (int h = 0; h < 2; ++h) a_from[h] = a_data + min(m0 + warp_m + g + h * 8, p.m - 1) * p.a.row + q * LANE_STEP * p.a.col;
 #pragma unroll
     for (int j = 0; j < MMAS_N; ++j) {
       if constexpr (B_K_CONTIGUOUS) b_from[j] = b_data + min(n0 + j * 8 + g, p.n - 1) * p.b.col + q * LANE_STEP;
@@ -126,7 +128,10 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
       const int k_left = (int(p.k - k0) - q * LANE_STEP + ELEM_STEP - 1) / ELEM_STEP,
                 n_left = int(min(int64_t(W), p.n - n0 - g * W));
 #pragma unroll
-      for (int h = 0; h < 2; ++h) a[stage][h].load_elements(a_from[h] + k0 * p.a.col, ELEM_STEP * p.a.col, k_left);
+      for (int h = 0; h < 2; ++h) {
+        const T* const from = STAGES == 1 ? a_row(h) : a_from[h];  // anew where registers are few
+        a[stage][h].load_elements(from + k0 * p.a.col, ELEM_STEP * p.a.col, k_left);
+      }
 #pragma unroll
       for (int i = 0; i < LOADS; ++i) {
         const T* const from = B_K_CONTIGUOUS ? b_from[i] + k0 : b_from[0] + (k0 + i * ELEM_STEP) * p.b.row;
@@ -188,12 +193,12 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
     const int whole = min(end, steps - last_is_cut);
     // A warp takes two neighbouring steps at a time, which are 128 bytes along K: 16x4096x4096 took 11.7 us on an H200, and
     // 12.2 us with single steps.
-    const auto ahead = [](int s) { return s / 2 * 2 * WARPS_K + s % 2; };
-    static_assert(STAGES % 2 == 0 || (STAGES == 1 && WARPS_K == 1));
+    constexpr int PAIR = STAGES % 2 == 0 ? 2 : 1;
+    const auto ahead = [](int s) { return s / PAIR * PAIR * WARPS_K + s % PAIR; };
 #pragma unroll
     for (int s = 0; s < STAGES; ++s)
-      if (first + warp_k * 2 + ahead(s) < whole) load(s, first + warp_k * 2 + ahead(s));
-    for (int step = first + warp_k * 2; step < whole; step += STAGES * WARPS_K) {
+      if (first + warp_k * PAIR + ahead(s) < whole) load(s, first + warp_k * PAIR + ahead(s));
+    for (int step = first + warp_k * PAIR; step < whole; step += STAGES * WARPS_K) {
 #pragma unroll
       for (int s = 0; s < STAGES; ++s) {
         if (step + ahead(s) >= whole) break;

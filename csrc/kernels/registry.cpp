@@ -27,6 +27,7 @@
 #include "20_mma_streamed.h"
 #include "21_mma_direct.h"
 #include "22_simt_columns.h"
+#include "23_simt_short.h"
 
 namespace tc {
 namespace {
@@ -180,6 +181,8 @@ Span<const KernelTraits> kernels() {
       rung<kSimtColumns>("simt_columns", "for up to four rows: each warp multiplies columns of B of its own on CUDA cores",
                          Unit::simt, SimtColumnsMaths::set, kOtherOrder, OperandAccess::along_k, kSplitK, estimate_columns,
                          kSingleBlock, {}, numbers_of_tiles_fit),
+      rung<kSimtShort>("simt_short", "fp32 on CUDA cores for the shortest K: the fewest instructions from load to store",
+                       Unit::simt, SimtShortMaths::set, kInOrder32, OperandAccess::any, !kSplitK, estimate_simt_short),
   };
   return ladder;
 }
