@@ -53,12 +53,12 @@ CONFIGURATIONS = {
     "20_mma_streamed": [HOPPER],
     "21_mma_direct": 4 * [HOPPER],
     "22_simt_columns": 5 * [BOTH],
-    "23_simt_short": 4 * [BOTH],
+    "23_simt_short": [*2 * [HOPPER], *2 * [BOTH]],
     "05_wmma_kstage": [AMPERE, HOPPER],
     "03_wmma_block": [AMPERE, BOTH],
     "04_wmma_double_buffer": [BOTH],
     "02_wmma_naive": [BOTH],
-    "08_mma_skinny": 6 * [BOTH],
+    "08_mma_skinny": [*5 * [BOTH], HOPPER],
     "01_simt": 2 * [BOTH],
 }
 HELPERS = ["00_workspace", "00_parts"]  # kernels without configurations
@@ -76,7 +76,7 @@ TOGETHER = {
     "18_simt_kstage": 2,
     "19_wgmma_interleaved": 2,
     "22_simt_columns": 3,
-    "23_simt_short": 4,
+    "23_simt_short": 2,
 }
 
 EVERY_ARCHITECTURE = "8.0+PTX;9.0a"  # Ampere's code, PTX for later GPUs, Hopper's code

@@ -56,8 +56,10 @@ double estimate_skinny(const KernelTraits& kernel, const Config& config, Math ma
   const Waves waves = waves_of(config, p, modes, device, false);
   const double starts = kSkinnyWave * double(std::max<int64_t>(0, waves.count - 1));
   const double loads = kernel.unit != Unit::simt ? 1 : by < 16 ? kSimtWords : kSimtVectors;
-  return loads * waves.us(product, epilogue) + starts + launch_us(kernel, config, p, modes, device) +
-         kSkinnyRows * (rows - 0.5);
+  // Blocks of four warps use PDL if the SMs hold all of them at once. So do those of one, whose constants were fitted with it.
+  const bool four_warps = config.threads == 128 && blocks_of(p, config, modes) <= device.gpu.num_sms * config.blocks_per_sm;
+  return loads * waves.us(product, epilogue) + starts + launch_us(kernel, config, p, modes, device) -
+         (four_warps ? kOverlap : 0) + kSkinnyRows * (rows - 0.5);
 }
 
 // A warp waits for its loads, as many K tiles at a time as it has stages. An SM is busy with the instructions of all of its warps.

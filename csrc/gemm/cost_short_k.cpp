@@ -83,7 +83,7 @@ constexpr double kDirectStream = 1.03;               // of DRAM's time
 // The same for 16 and 32 rows at a time of a D beyond L2 whose rows begin within sectors, by 1000000x300x100 and 5162x8284x2: L2 writes
 // sectors to DRAM that the next chunk of columns would complete.
 constexpr double kDirectTorn16 = 2.6, kDirectTorn32 = 3.4;
-// The same in fp32, fitted to 226 problems on an H200 ("Slices of K where tiles fill a wave and a part of the next"), and then by hand.
+// The same in fp32. These, simt_kstage's and simt_short's are means of fits to halves of 217 problems on an H200 ("The shortest K in fp32").
 constexpr double kDirectF32Start = 1.41;
 constexpr double kDirectF32Panel = 0.345;
 constexpr double kDirectF32Load = 0.0396;   // with the parts of these rows
@@ -96,8 +96,7 @@ constexpr double kDirectF32C = 0.271;
 constexpr double kDirectF32By8 = 1.15, kDirectF32By4 = 2.48;
 constexpr double kDirectF32Wait = 0.717;
 
-// simt_kstage, with its configurations' rates fitted to 835 times on an H200 (bench.candidates --float32 --seed 20311126), the rest as
-// mma_direct's.
+// simt_kstage. Its configurations' rates were fitted to 835 times on an H200 (bench.candidates --float32 --seed 20311126).
 constexpr double kKstageLaunch = 2.78;
 constexpr double kKstageFreshGrid = 0.5;  // without PDL (would_crowd), by hand
 constexpr double kKstageKTile = 0.29;     // the least
@@ -106,7 +105,7 @@ constexpr double kKstageFullC = 1.13;     // the same of reading a full C
 constexpr double kKstageAlone = 1.22;     // tiles that an SM finishes in the time of one
 constexpr double kKstageElements = 1.05;  // copies of an operand by element
 
-// simt_short.
+// simt_short. Its rate was fitted to 208 times on an H200.
 constexpr double kSimtShortLaunch = 2.3;
 constexpr double kSimtShortKTile = 0.776;     // the latency of a K tile's loads
 constexpr double kSimtShortLoad = 0.0874;     // of 16 elements of K of 64 rows or columns, while only the instructions run

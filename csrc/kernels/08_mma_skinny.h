@@ -18,8 +18,8 @@ inline constexpr Config kMmaSkinny[] = {
     {64, 32, 64, 2, 256, 116 * 1024, 1, 108.f, 1.77f, 2, 0, false, kEverywhere, 2},
     // Blocks of one warp, for batches of small products. 16-bit operands only.
     {16, 32, 32, 1, 32, 0, 16, 40.f, 1.3f, 1, 0, false, kEverywhere, 2, false, false},
-    // The same for a longer K: four warps share it.
-    {16, 32, 128, 1, 128, 0, 5, 90.f, 1.f, 4, 0, false, kEverywhere, 2, false, false},
+    // The same for a longer K: four warps share it. On Ampere it would spill registers.
+    {16, 32, 128, 1, 128, 0, 5, 90.f, 1.f, 4, 0, false, kHopper, 2, false, false},
 };
 
 }  // namespace tc
