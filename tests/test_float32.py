@@ -24,7 +24,8 @@ CONFIGS = [
     for name in runnable_configs()[kernel["name"]]
     if multiplies(kernel, name, ANY)
 ]
-MOST_OVER_TORCH = {"simt": 2, "simt_kstage": 2}  # RMS error over torch's, otherwise 1.5
+# RMS error over torch's, otherwise 1.5. These add the products of 256 k in sequence, and then such sums.
+MOST_OVER_TORCH = {"simt": 2, "simt_kstage": 2, "simt_short": 2}
 
 
 def run(kernel, a, b):

@@ -56,8 +56,9 @@ double estimate_skinny(const KernelTraits& kernel, const Config& config, Math ma
   const Waves waves = waves_of(config, p, modes, device, false);
   const double starts = kSkinnyWave * double(std::max<int64_t>(0, waves.count - 1));
   const double loads = kernel.unit != Unit::simt ? 1 : by < 16 ? kSimtWords : kSimtVectors;
-  // Blocks of four warps use PDL if the SMs hold all of them at once. So do those of one, whose constants were fitted with it.
-  const bool four_warps = config.threads == 128 && blocks_of(p, config, modes) <= device.gpu.num_sms * config.blocks_per_sm;
+  // Blocks of four warps use PDL if the SMs hold all of them at once (launch_rows). So do those of one, whose constants were fitted with it.
+  const bool at_once = blocks_of(p, config, modes) <= int64_t(device.gpu.num_sms) * config.blocks_per_sm;
+  const bool four_warps = config.threads == 128 && at_once && !needs_order(p, config, modes);
   return loads * waves.us(product, epilogue) + starts + launch_us(kernel, config, p, modes, device) -
          (four_warps ? kOverlap : 0) + kSkinnyRows * (rows - 0.5);
 }

@@ -1,5 +1,5 @@
 // The predictions of kernels for small problems, a short K and rows that begin anywhere: mma_guarded, mma_short, mma_stationary,
-// mma_streamed, mma_direct, simt_kstage.
+// mma_streamed, mma_direct, simt_kstage, simt_short.
 #include <algorithm>
 #include <cmath>
 

@@ -181,8 +181,9 @@ Span<const KernelTraits> kernels() {
       rung<kSimtColumns>("simt_columns", "for up to four rows: each warp multiplies columns of B of its own on CUDA cores",
                          Unit::simt, SimtColumnsMaths::set, kOtherOrder, OperandAccess::along_k, kSplitK, estimate_columns,
                          kSingleBlock, {}, numbers_of_tiles_fit),
+      // It adds in the order of K, too. But zeros after K's end turn a sum of -0 into 0, and follow at other K than in other kernels.
       rung<kSimtShort>("simt_short", "fp32 on CUDA cores for the shortest K: the fewest instructions from load to store",
-                       Unit::simt, SimtShortMaths::set, kInOrder32, OperandAccess::any, !kSplitK, estimate_simt_short),
+                       Unit::simt, SimtShortMaths::set, kOtherOrder, OperandAccess::any, !kSplitK, estimate_simt_short),
   };
   return ladder;
 }
