@@ -17,8 +17,8 @@ constexpr double kOneWarpStep = 0.932;   // of blocks of one warp, a K tile's lo
 constexpr double kOneWarpRow = 0.59;     // of their products and epilogue, what a single row takes
 // By hand, of a further wave of a batch, whose products have blocks of their own: 192 x 1x1981x96 takes 94.6 us in 46 waves (H100).
 constexpr double kSkinnyWave = 0.9;
-constexpr double kSimtVectors = 1.12;  // by hand, of simt_skinny's waves, with loads of 16 bytes
-constexpr double kSimtWords = 1.2;     // the same with loads of 4 bytes
+constexpr double kSimtVectors = 1.12;  // of simt_skinny's waves, with loads of 16 bytes; fitted with cost_short_k.cpp's fp32
+constexpr double kSimtWords = 1.2;     // the same with loads of 4 bytes, by hand
 constexpr double kSkinnyRows = 1.1;    // of 16 rows: 16x4096x4096 takes 12.2, and 1x4096x4096 10.6
 
 // simt_columns, by least squares to 190 times on an H200 (bench/results/h200-tried.md, "A warp for each column"), and then by hand.

@@ -88,7 +88,7 @@ constexpr double kDirectF32Start = 1.41;
 constexpr double kDirectF32Panel = 0.345;
 constexpr double kDirectF32Load = 0.0396;   // with the parts of these rows
 constexpr double kDirectF32Access = 0.011;  // more of it, for each further load that brings 16 bytes
-constexpr double kDirectF32Depth = 0.125;   // by hand, of the start, a step of K: the first rows of A
+constexpr double kDirectF32Depth = 0.125;   // of the start, a step of K: the first rows of A
 constexpr double kDirectF32Step = 0.0303;
 constexpr double kDirectF32Narrow = 1.46, kDirectF32Few = 1.71;  // of these, for 16 columns or 8 rows at a time
 constexpr double kDirectF32Chunk = 0.139;
@@ -98,7 +98,7 @@ constexpr double kDirectF32Wait = 0.717;
 
 // simt_kstage. Its configurations' rates were fitted to 835 times on an H200 (bench.candidates --float32 --seed 20311126).
 constexpr double kKstageLaunch = 2.78;
-constexpr double kKstageFreshGrid = 0.5;  // without PDL (would_crowd), by hand
+constexpr double kKstageFreshGrid = 0.5;  // without PDL (would_crowd), by hand, here and in simt_short
 constexpr double kKstageKTile = 0.29;     // the least
 constexpr double kKstageEpilogue = 1.1;   // of a tile of 64x64, while only its instructions run
 constexpr double kKstageFullC = 1.13;     // the same of reading a full C

@@ -125,10 +125,11 @@ bool prefetches_k_tiles(const P& p, const Config& config, const Modes& modes, in
   return 2 * blocks_of(p, config, modes) <= num_sms && !needs_order(p, config, modes);
 }
 
-// Whether a grid of simt_kstage or simt_short must launch without PDL, because it fills a good half of the GPU. The next grid finds room for a part of
-// its blocks, and the others take the places that fall free first, all on a few SMs: 12544x64x147 in 64x32, three blocks to an SM, takes
-// 23.9 us with PDL and 16.9 without. A grid that fills nearly all places has none to crowd on: 12544x64x147 in 32x32 takes 15.4 us with
-// PDL and 16.0 without (H200; bench/results/h200-tried.md, "Grids that fill half of the GPU"). P is a GemmDesc or a PlanKey.
+// Whether a grid of simt_kstage or simt_short must launch without PDL, because it fills a good half of the GPU. The next grid finds
+// room for a part of its blocks, and the others take the places that fall free first, all on a few SMs: 12544x64x147 in 64x32 of
+// simt_kstage, three blocks to an SM, takes 23.9 us with PDL and 16.9 without. A grid that fills nearly all places has none to crowd
+// on: 12544x64x147 in 32x32 takes 15.4 us with PDL and 16.0 without (H200; bench/results/h200-tried.md, "Grids that fill half of the
+// GPU"). P is a GemmDesc or a PlanKey.
 template <typename P>
 bool would_crowd(const P& p, const Config& config, const Modes& modes, int num_sms) {
   const double filled = double(blocks_of(p, config, modes)) / (num_sms * config.blocks_per_sm);
