@@ -32,6 +32,20 @@ def pytest_addoption(parser):
     group = parser.getgroup("kernels' case grid")
     group.addoption("--full-grid", action="store_true", help="run every case of the grid; the default is a sample")
     group.addoption("--grid-seed", type=int, default=0, help="seed that draws the sample (default: %(default)s)")
+    group.addoption("--kernel", help="test only this kernel, or NAME/INDEX for one of its configurations; the default is all")
+
+
+def pytest_configure(config):
+    global _only
+    _only = config.getoption("kernel")
+    names = [kernel["name"] for kernel in _C.kernels()]
+    if _only and _only.split("/")[0] not in names:
+        raise pytest.UsageError(f"--kernel={_only}: there is no such kernel; there are {', '.join(names)}")
+
+
+def chosen_configs(kernel: str) -> list[str]:
+    """Return the names of a kernel's configurations that this GPU runs and that --kernel asks for."""
+    return [name for name in runnable_configs()[kernel] if not _only or f"{name}/".startswith(f"{_only}/")]
 
 
 def pytest_report_header(config):

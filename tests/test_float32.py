@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import NO_GPU
+from conftest import NO_GPU, chosen_configs
 
 import torch_addmm_tc as tc
-from torch_addmm_tc.testing.cases import Case, adapted, multiplies, runnable_configs
+from torch_addmm_tc.testing.cases import Case, adapted, multiplies
 from torch_addmm_tc.testing.reference import reference
 
 if NO_GPU:
@@ -21,7 +21,7 @@ CONFIGS = [
     name
     for kernel in tc.kernels()
     if {"float32", "bf16x6"} & set(kernel["maths"])
-    for name in runnable_configs()[kernel["name"]]
+    for name in chosen_configs(kernel["name"])
     if multiplies(kernel, name, ANY)
 ]
 # RMS error over torch's, otherwise 1.5. These add the products of 256 k in sequence, and then such sums.

@@ -4,7 +4,7 @@ Inputs are random, and the output starts as NaN. test_grid_cases gives each conf
 has every size, layout, scalar and dtype combination of the grid; a configuration that also runs in clusters takes every second
 case in one. A configuration without an fp32 D of 16-bit operands takes the cases that need none, with N a multiple of 8, and
 mma_direct those of whole words; tests/test_planner.py says which must be left, and the other tests expect their refusal of the
-rest. --grid-seed draws another sample; --full-grid runs every case in every way.
+rest. --grid-seed draws another sample; --full-grid runs every case in every way; --kernel chooses a kernel.
 """
 
 import math
@@ -13,7 +13,7 @@ from itertools import groupby
 
 import pytest
 import torch
-from conftest import NO_GPU
+from conftest import NO_GPU, chosen_configs
 
 import torch_addmm_tc as tc
 from torch_addmm_tc.testing.cases import (
@@ -22,7 +22,6 @@ from torch_addmm_tc.testing.cases import (
     kernel_grid,
     multiplies,
     refusal,
-    runnable_configs,
     sample,
     suited,
     takes_k,
@@ -35,7 +34,7 @@ if NO_GPU:
 
 pytestmark = pytest.mark.gpu
 
-KERNELS = [(kernel, runnable_configs()[kernel["name"]]) for kernel in tc.kernels()]
+KERNELS = [(kernel, chosen_configs(kernel["name"])) for kernel in tc.kernels()]
 CONFIGS = [name for _, names in KERNELS for name in names]
 
 

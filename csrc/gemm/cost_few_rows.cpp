@@ -20,6 +20,7 @@ constexpr double kSkinnyWave = 0.9;
 constexpr double kSimtVectors = 1.12;  // of simt_skinny's waves, with loads of 16 bytes; fitted with cost_short_k.cpp's fp32
 constexpr double kSimtWords = 1.2;     // the same with loads of 4 bytes, by hand
 constexpr double kSkinnyRows = 1.1;    // of 16 rows: 16x4096x4096 takes 12.2, and 1x4096x4096 10.6
+constexpr double kSkinnyRowsK = 256;   // by hand, the K from which on they take all of that
 
 // simt_columns, by least squares to 190 times on an H200 (bench/results/h200-tried.md, "A warp for each column"), and then by hand.
 constexpr double kColumnsStart = 0.3;
@@ -60,7 +61,7 @@ double estimate_skinny(const KernelTraits& kernel, const Config& config, Math ma
   const bool at_once = blocks_of(p, config, modes) <= int64_t(device.gpu.num_sms) * config.blocks_per_sm;
   const bool four_warps = config.threads == 128 && at_once && !needs_order(p, config, modes);
   return loads * waves.us(product, epilogue) + starts + launch_us(kernel, config, p, modes, device) -
-         (four_warps ? kOverlap : 0) + kSkinnyRows * (rows - 0.5);
+         (four_warps ? kOverlap : 0) + kSkinnyRows * (rows - 0.5) * std::min(1.0, double(p.k) / kSkinnyRowsK);
 }
 
 // A warp waits for its loads, as many K tiles at a time as it has stages. An SM is busy with the instructions of all of its warps.

@@ -10,9 +10,10 @@ namespace tc {
 namespace {
 
 // Microseconds on an H200 unless a line names another unit. cost_model.h says how they were fitted.
-constexpr double kBytesLeast = 0.1;   // of an epilogue, by hand, what does not depend on the bytes of C and D
-constexpr double kEpilogue = 10.4;    // of a tile of 128x256, if the configuration gives no time
-constexpr double kInterleaved = 1.2;  // of wgmma_interleaved's waves over wgmma_tma's
+constexpr double kBytesLeast = 0.1;        // of an epilogue, by hand, what does not depend on the bytes of C and D
+constexpr double kEpilogue = 10.4;         // of a tile of 128x256, if the configuration gives no time
+constexpr double kInterleavedStart = 0.4;  // by hand, of batches' odd rows: 16 of 78x96x78
+constexpr double kInterleaved = 1.2;       // of wgmma_interleaved's waves over wgmma_tma's
 constexpr double kDViaRegisters = 0.816, kCViaRegisters = 1.16;  // 32 KB of a tile, copied by two warpgroups
 constexpr double kRowEnds = 142;                                 // columns that cost as much as the ends of a row of D
 constexpr double kEmptyTile = 0.6;        // of an epilogue, by hand, what a tile takes that has hardly an element in the matrix
@@ -33,7 +34,8 @@ constexpr double kLatency = 1.8;            // of DRAM under load
 
 constexpr double kTmaStart = 0.564;     // wgmma_tma's barriers and tensor maps
 constexpr double kThirdGroup = 0.45;    // the start of a third consumer warpgroup in wgmma_tma
-constexpr double kTmaTile = 1;          // of a tile of wgmma_tma, whatever its size, from the second on
+constexpr double kTmaTile = 0.9;        // of a tile of wgmma_tma, whatever its size, from the second on; by hand
+constexpr double kTmaTileC = 0.4;       // the same of a full C
 constexpr double kClusterStart = 0.63;  // kTmaStart of wgmma_cluster
 constexpr double kEmptyRows = 0.532;    // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
 constexpr double kClusterWave = 2.14;   // of a further wave of blocks that share K: 0.4 at few rows, and tens at many
@@ -90,12 +92,14 @@ double tma_epilogue_us(const Config& config, const PlanKey& p) {
          longer * via_registers * config.tile_m * config.tile_n * size_of(p.d.dtype) / 32768;
 }
 
+double tma_tile_us(const PlanKey& p) { return kTmaTile + (has_full_c(p) ? kTmaTileC : 0); }
+
 // What a tile takes after its product, and what a kernel with such tiles takes beside them.
 double tma_finish_us(const Config& config, const PlanKey& p) {
-  return tma_epilogue_us(config, p) + activation_us(p.activation) * large_tiles(config) + kTmaTile;
+  return tma_epilogue_us(config, p) + activation_us(p.activation) * large_tiles(config) + tma_tile_us(p);
 }
-double tma_start_us(const Config& config) {
-  return kTmaStart + (config.threads > 384 ? kThirdGroup : 0) - kTmaTile + kBoxStore * config.boxes;
+double tma_start_us(const Config& config, const PlanKey& p) {
+  return kTmaStart + (config.threads > 384 ? kThirdGroup : 0) - tma_tile_us(p) + kBoxStore * config.boxes;
 }
 
 // A kernel's time, launch included. Arithmetic and memory overlap but for a share of the shorter.
@@ -150,7 +154,7 @@ double estimate_tma_epilogue(const KernelTraits& kernel, const Config& config, M
   const double tiles = config.pingpong && waves.count > 1 ? waves.us(hidden, 0) + epilogue : waves.us(product, epilogue);
   const bool waits = math == Math::f32_emulated && config.tile_m * config.tile_n >= 128 * 128;
   const double between = waits ? kPartsNextTile * (waves.count - 1) : 0;
-  return tiles + between + launch_us(kernel, config, p, modes, device) + tma_start_us(config);
+  return tiles + between + launch_us(kernel, config, p, modes, device) + tma_start_us(config, p);
 }
 
 // A K tile takes as long as its products, or as its producers' copy of B.
@@ -160,7 +164,7 @@ double estimate_shifted(const KernelTraits& kernel, const Config& config, Math m
   const double copies = kShiftedKTile + kShiftedRows * config.tile_m / 64;
   const double product = std::max(tile_us(kernel, config, math, p, modes, device), k_tiles * copies) + kShiftedTile;
   const double tiles = waves_of(config, p, modes, device, false).us(product, tma_finish_us(config, p));
-  return tiles + launch_us(kernel, config, p, modes, device) + tma_start_us(config);
+  return tiles + launch_us(kernel, config, p, modes, device) + tma_start_us(config, p);
 }
 
 // wgmma_tma's loads and products, in tiles of rows of one kind. C and D go through registers, those too that TMA could bring.
@@ -171,7 +175,7 @@ double estimate_interleaved(const KernelTraits& kernel, const Config& config, Ma
   const double epilogue = tma_finish_us(config, p) + copies * config.tile_n * 128 * size_of(p.d.dtype) / 32768;
   const int64_t tiles_m = interleaved_tiles(p.m, rows_of_a_kind(p.a, p.k), config.tile_m);
   const double tiles = waves_of(config, p, modes, device, true, tiles_m).us(product, epilogue);
-  return kInterleaved * tiles + launch_us(kernel, config, p, modes, device) + tma_start_us(config);
+  return kInterleaved * tiles + kInterleavedStart + launch_us(kernel, config, p, modes, device) + tma_start_us(config, p);
 }
 
 // A K tile takes as long as its products, or as the latency of its loads.

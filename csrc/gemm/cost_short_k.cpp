@@ -25,15 +25,15 @@ constexpr double kOddResult = 2.8;                       // the epilogue of a D 
 constexpr double kBy8 = 1.22, kBy4 = 1.45, kBy2 = 1.98;  // copies of operands whose rows are aligned to 8, 4 and 2 bytes
 
 // mma_short.
-constexpr double kShortTile = 0.264;     // the first K tile's loads and the last stores, for each wave
-constexpr double kShortKTile = 0.786;    // the latency of a K tile's loads
+constexpr double kShortTile = 0.3;       // the first K tile's loads and the last stores, for each wave
+constexpr double kShortKTile = 0.75;     // the latency of a K tile's loads
 constexpr double kShortEpilogue = 0.26;  // of a tile of 64x64, while only its instructions run
 constexpr double kShortFullC = 0.491;    // of 64 rows of a full C, as in mma_guarded
 constexpr double kShortOdd = 1.5;        // of the epilogue, by hand: rows of D that are not aligned to 16 bytes
-constexpr double kShortOddWaves = 2.2;   // the same in several waves of a batch: 840 of 161x161x32 take 66 us
+constexpr double kShortOddWaves = 2;     // the same in several waves of a batch, by hand
 constexpr double kShortF32 = 1.5;        // by hand, what a C and a D in fp32 add to it
-constexpr double kShortLaunch = 0.88;    // of one wave
-constexpr double kShortAlone = 1;        // of one wave that leaves no room for the next kernel's
+constexpr double kShortLaunch = 0.95;    // of one wave
+constexpr double kShortAlone = 0.9;      // of one wave that leaves no room for the next kernel's, a share of it of smaller ones
 constexpr double kShortWaves = 1.4;      // by hand, of all waves if a product has several: A and B come again and again
 
 // mma_stationary, fitted to 214 times of drawn problems on an H100 (bench/results/h200-tried.md has some of them).
@@ -64,25 +64,29 @@ constexpr double kStreamedChunks = 1.3;   // of these, if D has several chunks o
 constexpr double kStreamedStep = 0.33;    // of 64 bytes of K of a warp's chunk, alone on its SM
 constexpr double kStreamedWait = 0.8;     // of a warp's chunk otherwise
 constexpr double kStreamedStream = 1.19;  // of DRAM's time
+// Of a row-major B, an element of K of a column, of up to 32 at once, whose pairs a block puts together: 25 of 255x64x255. By hand.
+constexpr double kStreamedAcross = 0.9e-3;
 
 // mma_direct, fitted to 231 times on an H200 (bench/results/h200-tried.md, "Words straight from registers").
-constexpr double kDirectStart = 1.2;                 // of the blocks and their first rows of A
-constexpr double kDirectStart4 = 1.5;                // more of it, if a lane loads 4 bytes of A at a time
-constexpr double kDirectPanel = 0.208;               // of 64 columns of B, for 64 bytes of K
-constexpr double kDirectPanel2 = 2.5;                // times as much for chunks of 32 columns
-constexpr double kDirectLoad = 0.0098;               // of 64 bytes of K of 16 rows of A
-constexpr double kDirectAccess = 0.0024;             // of the loads of these rows, for 16 bytes at a time and the longest K
-constexpr double kDirectStep = 0.0125;               // of their products with 64 columns
-constexpr double kDirectFew = 1.22;                  // of these, if a warp holds 16 rows: they read B for themselves alone
-constexpr double kDirectChunk = 0.044;               // of 16 rows of 64 columns of D
-constexpr double kDirectC = 0.0725;                  // of a full C of this size
-constexpr double kDirectBy8 = 1.54, kDirectBy4 = 2;  // times as much for C and D of 8 and 4 bytes at a time
-constexpr double kDirectWait = 0.48;                 // of a warp's chunk, alone on its SM
-constexpr double kDirectWaitC = 0.36;                // of its full C, by hand
-constexpr double kDirectStream = 1.03;               // of DRAM's time
-// The same for 16 and 32 rows at a time of a D beyond L2 whose rows begin within sectors, by 1000000x300x100 and 5162x8284x2: L2 writes
-// sectors to DRAM that the next chunk of columns would complete.
+constexpr double kDirectStart = 1.2;                   // of the blocks and their first rows of A
+constexpr double kDirectStart4 = 1.5;                  // more of it, if a lane loads 4 bytes of A at a time
+constexpr double kDirectPanel = 0.208;                 // of 64 columns of B, for 64 bytes of K
+constexpr double kDirectPanel2 = 2.5;                  // times as much for chunks of 32 columns
+constexpr double kDirectLoad = 0.0098;                 // of 64 bytes of K of 16 rows of A
+constexpr double kDirectAccess = 0.0024;               // of the loads of these rows, for 16 bytes at a time and the longest K
+constexpr double kDirectStep = 0.0125;                 // of their products with 64 columns
+constexpr double kDirectFew = 1.22;                    // of these, if a warp holds 16 rows: they read B for themselves alone
+constexpr double kDirectChunk = 0.044;                 // of 16 rows of 64 columns of D
+constexpr double kDirectC = 0.0725;                    // of a full C of this size
+constexpr double kDirectBy8 = 1.54, kDirectBy4 = 2.3;  // times as much for C and D of 8 and 4 bytes at a time
+constexpr double kDirectBy4Many = 2.7;                 // the latter of 32 rows at a time, by hand like the former
+constexpr double kDirectWait = 0.48;                   // of a warp's chunk, alone on its SM
+constexpr double kDirectWaitC = 0.36;                  // of its full C, by hand
+constexpr double kDirectStream = 1.03;                 // of DRAM's time
+// The same for 16 and 32 rows at a time of a D beyond half of L2 whose rows begin within sectors, by 1000000x300x100, 5162x8284x2 and
+// batches of 350x350x32 and 478x478x72: L2 writes sectors to DRAM that the next chunk of columns would complete.
 constexpr double kDirectTorn16 = 2.6, kDirectTorn32 = 3.4;
+constexpr double kDirectBeyond = 25e6;  // bytes of D, by hand
 // The same in fp32. These, simt_kstage's and simt_short's are means of fits to halves of 217 problems on an H200 ("The shortest K in fp32").
 constexpr double kDirectF32Start = 1.41;
 constexpr double kDirectF32Panel = 0.345;
@@ -144,7 +148,7 @@ double estimate_short(const KernelTraits& kernel, const Config& config, Math mat
   const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
   const int64_t work = blocks_of(p, config, modes);
   const int64_t waves = ceil_div(work, int64_t(device.gpu.num_sms) * config.blocks_per_sm);
-  const bool crowded = 2 * work > int64_t(device.gpu.num_sms) * config.blocks_per_sm;
+  const double crowd = std::min(1.0, double(work) / double(int64_t(device.gpu.num_sms) * config.blocks_per_sm));
   const double waiting = waves * (kShortTile + k_tiles * kShortKTile);
   const double of_tile = kShortEpilogue + (is_f32(p.d.dtype) ? kShortF32 * (has_full_c(p) ? 1 : 0.5) : 0);
   const double of_c = has_full_c(p) ? kShortFullC / 64 * double(std::min<int64_t>(config.tile_m, p.m)) : 0;
@@ -154,7 +158,7 @@ double estimate_short(const KernelTraits& kernel, const Config& config, Math mat
   const double epilogue = of_tile * odd * config.tile_m * config.tile_n / (64 * 64) + of_c;
   const double issue = ceil_div(work, device.gpu.num_sms) * (tile_us(kernel, config, math, p, modes, device) + epilogue);
   const double arithmetic = (waiting + issue) * (product_waves ? kShortWaves : 1), memory = dram_us(p, modes.k_slices, device);
-  const double launch = waves > 1 ? kLaunch : kShortLaunch + (crowded ? kShortAlone : 0);
+  const double launch = waves > 1 ? kLaunch : kShortLaunch + kShortAlone * crowd;
   return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + launch - idle_us(work, device);
 }
 
@@ -194,7 +198,9 @@ double estimate_streamed(const KernelTraits&, const Config& config, Math, const 
   const double several = p.n > config.tile_n ? kStreamedChunks : 1;
   const double busy = several * tiles * chunks * ((kStreamedA + kStreamedB * width) * depth * odd + epilogue * width);
   const double waiting = rounds * chunks * (kStreamedStep * depth + kStreamedWait);
-  const double panel = kStreamedPanel * chunks * double(shape.width) * depth * StreamedShape::kStep / 1024;
+  const double across =
+      order_of(p.b) == Order::col_major ? 0 : kStreamedAcross * double(std::min<int64_t>(shape.width, 32) * p.k);
+  const double panel = chunks * (kStreamedPanel * double(shape.width) * depth * StreamedShape::kStep / 1024 + across);
   const double waves = double(ceil_div(p.batch * shape.panels * shape.walkers, device.gpu.num_sms));  // of blocks
   return norm4(busy * waves, waiting * waves, kStreamedStream * dram_us(p, 1, device)) + (kStreamedStart + panel) * waves +
          kLaunch - kOverlap;
@@ -222,13 +228,13 @@ double estimate_direct(const KernelTraits&, const Config& any_dtype, Math, const
   } else {
     load = kDirectLoad * depth + kDirectAccess * steps * accesses;
     products = kDirectStep * depth * (config.tile_m == 16 ? kDirectFew : 1);
-    of_d = by(kDirectBy8, kDirectBy4) * (kDirectChunk + kDirectC * full_c);
+    of_d = by(kDirectBy8, config.tile_m == 16 ? kDirectBy4 : kDirectBy4Many) * (kDirectChunk + kDirectC * full_c);
     wait = kDirectWait + kDirectWaitC * full_c;
     panel = kDirectPanel * (width < 1 ? kDirectPanel2 : 1), start = kDirectStart + (shape.bytes_a == 4 ? kDirectStart4 : 0);
   }
   const double busy = sixteens * (load + chunks * width * (products + of_d));
   const double waiting = double(shape.rounds(p.m, config, shape.walkers)) * chunks * wait;
-  const bool beyond_l2 = double(p.batch) * double(p.m) * double(p.n) * size_of(p.d.dtype) > 48e6;
+  const bool beyond_l2 = double(p.batch) * double(p.m) * double(p.n) * size_of(p.d.dtype) > kDirectBeyond;
   const bool torn = beyond_l2 && p.n > shape.width && straddles(32, p.d, p.m, p.n);
   const double stream = !torn ? kDirectStream : config.tile_m == 32 ? kDirectTorn32 : kDirectTorn16;
   const double waves = double(ceil_div(p.batch * shape.panels * shape.walkers, device.gpu.num_sms));  // of blocks

@@ -4,11 +4,12 @@
 // memory in every launch. mma_guarded has code for every layout and width, and runs it from places far apart. Here layouts
 // are template parameters, and one way of loading serves every alignment: a thread loads the aligned 16-byte words that hold
 // its vectors, and shifts the vectors into place. Two stages of shared memory take one barrier a K tile. Elements of D are
-// finished in the registers of mma.sync, which serves every C, and leave in aligned vectors (epilogue/rows.cuh). Eight warps
-// and several blocks per SM hide each other's latency. If the SMs hold all tiles at once, the kernel uses PDL.
+// finished in the registers of mma.sync, which serves every C, and leave in aligned vectors (epilogue/rows.cuh). Warps of 32x32
+// run few instructions for an element, and several blocks per SM hide each other's latency. If the SMs hold all tiles at once, the
+// kernel uses PDL.
 //
-// Measured gain (H200, one run): 839x2307x19 takes 5.6 us, mma_guarded 6.0 and torch.addmm 6.9; 3616x176x27 2.9, 5.1 and 6.7;
-// 1305x899x11 5.1, 5.7 and 5.2. Since the next kernel starts after the wait (ptx/pdl.cuh), 2048x300x100 takes 5.7 for 7.5.
+// Measured gain (H200, one run): 839x2307x19 takes 5.5 us, mma_guarded 6.1 and torch.addmm 6.8; 5000x899x11 11.4, 14.2 and 13.5;
+// 440 products of 26x128x26 5.0, 9.5 and 7.0. With eight warps of 16x32 for four of 32x32, the first two took 5.6 and 14.3.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o mma_short.cubin csrc/kernels/12_mma_short.cu
 // Run:   python -m bench.sweep --kernel mma_short
@@ -31,7 +32,7 @@ __global__ __launch_bounds__(kMmaShort[I].threads, kMmaShort[I].blocks_per_sm) v
   constexpr int BLK_M = kMmaShort[I].tile_m, BLK_N = kMmaShort[I].tile_n, BLK_K = kMmaShort[I].tile_k;
   constexpr int THREADS = kMmaShort[I].threads, WARPS_N = 2, WARPS_M = THREADS / 32 / WARPS_N;
   constexpr int WARP_M = BLK_M / WARPS_M, WARP_N = BLK_N / WARPS_N, MMAS_M = WARP_M / 16, MMAS_N = WARP_N / 8;
-  static_assert(MMAS_M > 0 && MMAS_N % 2 == 0 && kMmaShort[I].stages == 2);
+  static_assert(MMAS_M > 0 && MMAS_N % 2 == 0 && THREADS >= BLK_N && kMmaShort[I].stages == 2);
   using A = SwizzledTile<T, BLK_M, BLK_K, A_K, THREADS>;
   using B = SwizzledTile<T, BLK_N, BLK_K, B_K, THREADS>;
   __shared__ __align__(128) char stages[2][A::BYTES + B::BYTES];
@@ -86,21 +87,31 @@ __global__ __launch_bounds__(kMmaShort[I].threads, kMmaShort[I].blocks_per_sm) v
 
     // ---- epilogue ----
     const int lane = opaque_lane();
-    const int64_t m = m0 + warp_m + lane / 4, n = n0 + warp_n + lane % 4 * 2;  // of acc[0][0][0]
-    const auto row = [&](int i, int e) { return m + i * 16 + e / 2 * 8; };
-    const auto column = [&](int j, int e) { return n + j * 8 + e % 2; };
+    // In the tile: how many of its rows and columns lie inside the matrix, and where this lane's elements of acc lie.
+    const int rows = int(min(p.m - m0, int64_t(BLK_M))), columns = int(min(p.n - n0, int64_t(BLK_N)));
+    const auto row = [&](int y) { return warp_m + lane / 4 + y * 8; };
+    const auto column = [&](int x) { return warp_n + lane % 4 * 2 + x / 2 * 8 + x % 2; };
+    const auto element = [&](int y, int x) -> float& { return acc[y / 2][x / 2][y % 2 * 2 + x % 2]; };
     if (!p.c.data || has_bias(p)) {
       finish_products(p, acc, bias + warp_n);
     } else {
-      const auto finish = [&](auto type) {
-        const auto* const from = static_cast<const decltype(type)*>(p.c.data);
-        // Beyond the matrix, elements of its last row or column are read again: a branch would wait for each load.
-        finish_products(p.epilogue, acc, [&](int i, int j, int e) {
-          return to_float(from[min(row(i, e), p.m - 1) * p.c.row + min(column(j, e), p.n - 1) * p.c.col]);
-        });
+      // Column by column: the addresses of all elements would not fit the registers. Beyond the matrix, elements of its last row or
+      // column are read again: a branch would wait for each load.
+      const auto add = [&](auto type) {
+        const auto* const from = static_cast<const decltype(type)*>(p.c.data) + m0 * p.c.row + n0 * p.c.col;
+#pragma unroll
+        for (int x = 0; x < MMAS_N * 2; ++x) {
+          const auto* const of_column = from + min(column(x), columns - 1) * p.c.col;
+#pragma unroll
+          for (int y = 0; y < MMAS_M * 2; ++y) {
+            const float c_yx = to_float(of_column[min(row(y), rows - 1) * p.c.row]);
+            element(y, x) = combine(element(y, x), p.epilogue.alpha, c_yx, p.epilogue.beta);
+          }
+        }
       };
-      if (is_f32(p.c.dtype)) finish(float());
-      else finish(T());
+      if (is_f32(p.c.dtype)) add(float());
+      else add(T());
+      activate<MMAS_M * MMAS_N * 4>(&acc[0][0][0], p.epilogue.activation);
     }
     if (takes_rows(p)) {
       const RowShift shift(p, m0, n0, 0);
@@ -110,15 +121,12 @@ __global__ __launch_bounds__(kMmaShort[I].threads, kMmaShort[I].blocks_per_sm) v
     } else {
       const auto store = [&](auto type) {
         using D = decltype(type);
-        D* const to = static_cast<D*>(p.d.data) + work_tile.layer * slice_stride(p);
+        D* const to = static_cast<D*>(p.d.data) + work_tile.layer * slice_stride(p) + m0 * p.d.row + n0 * p.d.col;
 #pragma unroll
-        for (int i = 0; i < MMAS_M; ++i)
+        for (int x = 0; x < MMAS_N * 2; ++x)
 #pragma unroll
-          for (int j = 0; j < MMAS_N; ++j)
-#pragma unroll
-            for (int e = 0; e < 4; ++e)
-              if (row(i, e) < p.m && column(j, e) < p.n)
-                to[row(i, e) * p.d.row + column(j, e) * p.d.col] = from_float<D>(acc[i][j][e]);
+          for (int y = 0; y < MMAS_M * 2; ++y)
+            if (row(y) < rows && column(x) < columns) to[row(y) * p.d.row + column(x) * p.d.col] = from_float<D>(element(y, x));
       };
       __syncthreads();  // all of the tile's C has been read, which may be D; the next tile's K tiles take the stages
       if (is_f32(p.d.dtype)) store(float());
