@@ -52,7 +52,7 @@ constexpr double kStationaryPanel = 0.39;      // of a chunk of B, for 64 bytes 
 constexpr double kStationaryStream = 1.19;     // of DRAM's time
 
 // mma_streamed, by hand from 46 times on an H200 (bench/results/h200-tried.md, "Rows that begin anywhere, by bulk copies").
-constexpr double kStreamedStart = 3.5;    // of the blocks, the first columns of B and the first rows of A
+constexpr double kStreamedStart = 2.5;    // of the blocks, the first columns of B and the first rows of A
 constexpr double kStreamedPanel = 0.016;  // of 1024 bytes of a panel
 constexpr double kStreamedA = 0.006;      // of 64 bytes of K of a tile's rows
 constexpr double kStreamedB = 0.019;      // of 64 bytes of K of 64 columns
@@ -65,7 +65,7 @@ constexpr double kStreamedStep = 0.33;    // of 64 bytes of K of a warp's chunk,
 constexpr double kStreamedWait = 0.8;     // of a warp's chunk otherwise
 constexpr double kStreamedStream = 1.19;  // of DRAM's time
 // Of a row-major B, an element of K of a column, of up to 32 at once, whose pairs a block puts together: 25 of 255x64x255. By hand.
-constexpr double kStreamedAcross = 0.9e-3;
+constexpr double kStreamedAcross = 1.1e-3;
 
 // mma_direct, fitted to 231 times on an H200 (bench/results/h200-tried.md, "Words straight from registers").
 constexpr double kDirectStart = 1.2;                   // of the blocks and their first rows of A
@@ -199,7 +199,7 @@ double estimate_streamed(const KernelTraits&, const Config& config, Math, const 
   const double busy = several * tiles * chunks * ((kStreamedA + kStreamedB * width) * depth * odd + epilogue * width);
   const double waiting = rounds * chunks * (kStreamedStep * depth + kStreamedWait);
   const double across =
-      order_of(p.b) == Order::col_major ? 0 : kStreamedAcross * double(std::min<int64_t>(shape.width, 32) * p.k);
+      order_of(p.b) == Order::col_major ? 0 : kStreamedAcross * double((std::min<int64_t>(shape.width, 32) - 8) * p.k);
   const double panel = chunks * (kStreamedPanel * double(shape.width) * depth * StreamedShape::kStep / 1024 + across);
   const double waves = double(ceil_div(p.batch * shape.panels * shape.walkers, device.gpu.num_sms));  // of blocks
   return norm4(busy * waves, waiting * waves, kStreamedStream * dram_us(p, 1, device)) + (kStreamedStart + panel) * waves +
