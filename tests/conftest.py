@@ -32,15 +32,20 @@ def pytest_addoption(parser):
     group = parser.getgroup("kernels' case grid")
     group.addoption("--full-grid", action="store_true", help="run every case of the grid; the default is a sample")
     group.addoption("--grid-seed", type=int, default=0, help="seed that draws the sample (default: %(default)s)")
-    group.addoption("--kernel", help="test only this kernel, or NAME/INDEX for one of its configurations; the default is all")
+    group.addoption("--kernel", help="the only kernel, or NAME/INDEX, of test_kernels.py and test_float32.py")
 
 
 def pytest_configure(config):
     global _only
     _only = config.getoption("kernel")
-    names = [kernel["name"] for kernel in _C.kernels()]
-    if _only and _only.split("/")[0] not in names:
-        raise pytest.UsageError(f"--kernel={_only}: there is no such kernel; there are {', '.join(names)}")
+    if not _only:
+        return
+    counts = {kernel["name"]: len(kernel["configs"]) for kernel in _C.kernels()}
+    name, slash, index = _only.partition("/")
+    if name not in counts:
+        raise pytest.UsageError(f"--kernel={_only}: there is no such kernel; there are {', '.join(counts)}")
+    if slash and index not in map(str, range(counts[name])):
+        raise pytest.UsageError(f"--kernel={_only}: {name} has the configurations 0 to {counts[name] - 1}")
 
 
 def chosen_configs(kernel: str) -> list[str]:

@@ -20,7 +20,7 @@ constexpr double kSkinnyWave = 0.9;
 constexpr double kSimtVectors = 1.12;  // of simt_skinny's waves, with loads of 16 bytes; fitted with cost_short_k.cpp's fp32
 constexpr double kSimtWords = 1.2;     // the same with loads of 4 bytes, by hand
 constexpr double kSkinnyRows = 1.1;    // of 16 rows: 16x4096x4096 takes 12.2, and 1x4096x4096 10.6
-constexpr double kSkinnyRowsK = 256;   // by hand, the K from which on they take all of that
+constexpr double kSkinnyRowsK = 256;   // by hand, the K up to which that grows, in simt_skinny too
 
 // simt_columns, by least squares to 190 times on an H200 (bench/results/h200-tried.md, "A warp for each column"), and then by hand.
 constexpr double kColumnsStart = 0.3;

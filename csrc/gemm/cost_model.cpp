@@ -12,7 +12,7 @@ namespace {
 // Microseconds on an H200 unless a line names another unit. cost_model.h says how they were fitted.
 constexpr double kBytesLeast = 0.1;        // of an epilogue, by hand, what does not depend on the bytes of C and D
 constexpr double kEpilogue = 10.4;         // of a tile of 128x256, if the configuration gives no time
-constexpr double kInterleavedStart = 0.4;  // by hand, of batches' odd rows: 16 of 78x96x78
+constexpr double kInterleavedStart = 0.4;  // by hand, by 16 of 78x96x78
 constexpr double kInterleaved = 1.2;       // of wgmma_interleaved's waves over wgmma_tma's
 constexpr double kDViaRegisters = 0.816, kCViaRegisters = 1.16;  // 32 KB of a tile, copied by two warpgroups
 constexpr double kRowEnds = 142;                                 // columns that cost as much as the ends of a row of D
@@ -35,7 +35,7 @@ constexpr double kLatency = 1.8;            // of DRAM under load
 constexpr double kTmaStart = 0.564;     // wgmma_tma's barriers and tensor maps
 constexpr double kThirdGroup = 0.45;    // the start of a third consumer warpgroup in wgmma_tma
 constexpr double kTmaTile = 0.9;        // of a tile of wgmma_tma, whatever its size, from the second on; by hand
-constexpr double kTmaTileC = 0.4;       // the same of a full C
+constexpr double kTmaTileC = 0.4;       // more of it, for a full C
 constexpr double kClusterStart = 0.63;  // kTmaStart of wgmma_cluster
 constexpr double kEmptyRows = 0.532;    // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
 constexpr double kClusterWave = 2.14;   // of a further wave of blocks that share K: 0.4 at few rows, and tens at many

@@ -64,7 +64,7 @@ constexpr double kStreamedChunks = 1.3;   // of these, if D has several chunks o
 constexpr double kStreamedStep = 0.33;    // of 64 bytes of K of a warp's chunk, alone on its SM
 constexpr double kStreamedWait = 0.8;     // of a warp's chunk otherwise
 constexpr double kStreamedStream = 1.19;  // of DRAM's time
-// Of a row-major B, an element of K of a column, of up to 32 at once, whose pairs a block puts together: 25 of 255x64x255. By hand.
+// Of a row-major B, whose pairs a block puts together, an element of K of each column beyond eight, up to 32: 25 of 255x64x255. By hand.
 constexpr double kStreamedAcross = 1.1e-3;
 
 // mma_direct, fitted to 231 times on an H200 (bench/results/h200-tried.md, "Words straight from registers").
@@ -84,7 +84,7 @@ constexpr double kDirectWait = 0.48;                   // of a warp's chunk, alo
 constexpr double kDirectWaitC = 0.36;                  // of its full C, by hand
 constexpr double kDirectStream = 1.03;                 // of DRAM's time
 // The same for 16 and 32 rows at a time of a D beyond half of L2 whose rows begin within sectors, by 1000000x300x100, 5162x8284x2 and
-// batches of 350x350x32 and 478x478x72: L2 writes sectors to DRAM that the next chunk of columns would complete.
+// batches of 350x350x32 and 1018x1018x80: L2 writes sectors to DRAM that the next chunk of columns would complete.
 constexpr double kDirectTorn16 = 2.6, kDirectTorn32 = 3.4;
 constexpr double kDirectBeyond = 25e6;  // bytes of D, by hand
 // The same in fp32. These, simt_kstage's and simt_short's are means of fits to halves of 217 problems on an H200 ("The shortest K in fp32").
@@ -234,8 +234,8 @@ double estimate_direct(const KernelTraits&, const Config& any_dtype, Math, const
   }
   const double busy = sixteens * (load + chunks * width * (products + of_d));
   const double waiting = double(shape.rounds(p.m, config, shape.walkers)) * chunks * wait;
-  const bool beyond_l2 = double(p.batch) * double(p.m) * double(p.n) * size_of(p.d.dtype) > kDirectBeyond;
-  const bool torn = beyond_l2 && p.n > shape.width && straddles(32, p.d, p.m, p.n);
+  const bool large_d = double(p.batch) * double(p.m) * double(p.n) * size_of(p.d.dtype) > kDirectBeyond;
+  const bool torn = large_d && p.n > shape.width && straddles(32, p.d, p.m, p.n);
   const double stream = !torn ? kDirectStream : config.tile_m == 32 ? kDirectTorn32 : kDirectTorn16;
   const double waves = double(ceil_div(p.batch * shape.panels * shape.walkers, device.gpu.num_sms));  // of blocks
   return norm4(busy * waves, waiting * waves, stream * dram_us(p, 1, device)) +
