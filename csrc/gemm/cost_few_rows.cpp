@@ -19,8 +19,10 @@ constexpr double kOneWarpRow = 0.59;     // of their products and epilogue, what
 constexpr double kSkinnyWave = 0.9;
 constexpr double kSimtVectors = 1.12;  // of simt_skinny's waves, with loads of 16 bytes; fitted with cost_short_k.cpp's fp32
 constexpr double kSimtWords = 1.2;     // the same with loads of 4 bytes, by hand
-constexpr double kSkinnyRows = 1.1;    // of 16 rows: 16x4096x4096 takes 12.2, and 1x4096x4096 10.6
-constexpr double kSkinnyRowsK = 256;   // by hand, the K up to which that grows, in simt_skinny too
+// 16 rows take this much longer than one, in simt_skinny too: 16x4096x4096 takes 12.2, and 1x4096x4096 10.6. A K below kSkinnyRowsK takes a
+// share of it. Without that share 42x1x16, which takes 2.4, was predicted to take 1.6. By hand.
+constexpr double kSkinnyRows = 1.1;
+constexpr double kSkinnyRowsK = 256;
 
 // simt_columns, by least squares to 190 times on an H200 (bench/results/h200-tried.md, "A warp for each column"), and then by hand.
 constexpr double kColumnsStart = 0.3;

@@ -12,7 +12,7 @@ namespace {
 // Microseconds on an H200 unless a line names another unit. cost_model.h says how they were fitted.
 constexpr double kBytesLeast = 0.1;        // of an epilogue, by hand, what does not depend on the bytes of C and D
 constexpr double kEpilogue = 10.4;         // of a tile of 128x256, if the configuration gives no time
-constexpr double kInterleavedStart = 0.4;  // by hand, by 16 of 78x96x78
+constexpr double kInterleavedStart = 0.4;  // more of its start; by hand: 16 products of 78x96x78 take 4.2
 constexpr double kInterleaved = 1.2;       // of wgmma_interleaved's waves over wgmma_tma's
 constexpr double kDViaRegisters = 0.816, kCViaRegisters = 1.16;  // 32 KB of a tile, copied by two warpgroups
 constexpr double kRowEnds = 142;                                 // columns that cost as much as the ends of a row of D
@@ -34,8 +34,8 @@ constexpr double kLatency = 1.8;            // of DRAM under load
 
 constexpr double kTmaStart = 0.564;     // wgmma_tma's barriers and tensor maps
 constexpr double kThirdGroup = 0.45;    // the start of a third consumer warpgroup in wgmma_tma
-constexpr double kTmaTile = 0.9;        // of a tile of wgmma_tma, whatever its size, from the second on; by hand
-constexpr double kTmaTileC = 0.4;       // more of it, for a full C
+constexpr double kTmaTile = 0.9;        // by hand, of each tile of wgmma_tma but the first, whatever its size
+constexpr double kTmaTileC = 0.4;       // by hand, more of each tile, if C is full
 constexpr double kClusterStart = 0.63;  // kTmaStart of wgmma_cluster
 constexpr double kEmptyRows = 0.532;    // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
 constexpr double kClusterWave = 2.14;   // of a further wave of blocks that share K: 0.4 at few rows, and tens at many
@@ -92,6 +92,7 @@ double tma_epilogue_us(const Config& config, const PlanKey& p) {
          longer * via_registers * config.tile_m * config.tile_n * size_of(p.d.dtype) / 32768;
 }
 
+// What a tile takes whatever its size.
 double tma_tile_us(const PlanKey& p) { return kTmaTile + (has_full_c(p) ? kTmaTileC : 0); }
 
 // What a tile takes after its product, and what a kernel with such tiles takes beside them.

@@ -30,10 +30,10 @@ constexpr double kShortKTile = 0.75;     // the latency of a K tile's loads
 constexpr double kShortEpilogue = 0.26;  // of a tile of 64x64, while only its instructions run
 constexpr double kShortFullC = 0.491;    // of 64 rows of a full C, as in mma_guarded
 constexpr double kShortOdd = 1.5;        // of the epilogue, by hand: rows of D that are not aligned to 16 bytes
-constexpr double kShortOddWaves = 2;     // the same in several waves of a batch, by hand
+constexpr double kShortOddWaves = 2;     // the same in several waves of a batch; by hand
 constexpr double kShortF32 = 1.5;        // by hand, what a C and a D in fp32 add to it
 constexpr double kShortLaunch = 0.95;    // of one wave
-constexpr double kShortAlone = 0.9;      // of one wave that leaves no room for the next kernel's, a share of it of smaller ones
+constexpr double kShortAlone = 0.9;      // more of it, if the wave fills the GPU, and in proportion for smaller waves
 constexpr double kShortWaves = 1.4;      // by hand, of all waves if a product has several: A and B come again and again
 
 // mma_stationary, fitted to 214 times of drawn problems on an H100 (bench/results/h200-tried.md has some of them).
@@ -64,8 +64,9 @@ constexpr double kStreamedChunks = 1.3;   // of these, if D has several chunks o
 constexpr double kStreamedStep = 0.33;    // of 64 bytes of K of a warp's chunk, alone on its SM
 constexpr double kStreamedWait = 0.8;     // of a warp's chunk otherwise
 constexpr double kStreamedStream = 1.19;  // of DRAM's time
-// Of a row-major B, whose pairs a block puts together, an element of K of each column beyond eight, up to 32: 25 of 255x64x255. By hand.
-constexpr double kStreamedAcross = 1.1e-3;
+// A block copies B to its panel element by element if bulk copies cannot bring it (StreamedShape::streams_b). The time grows with K, and
+// with the columns of a chunk from 8 to 32. Set by hand to batches with a row-major B: 25 products of 255x64x255 take 17.0 us.
+constexpr double kStreamedByElement = 1.1e-3;  // of an element of K, for each of these columns
 
 // mma_direct, fitted to 231 times on an H200 (bench/results/h200-tried.md, "Words straight from registers").
 constexpr double kDirectStart = 1.2;                   // of the blocks and their first rows of A
@@ -79,14 +80,14 @@ constexpr double kDirectFew = 1.22;                    // of these, if a warp ho
 constexpr double kDirectChunk = 0.044;                 // of 16 rows of 64 columns of D
 constexpr double kDirectC = 0.0725;                    // of a full C of this size
 constexpr double kDirectBy8 = 1.54, kDirectBy4 = 2.3;  // times as much for C and D of 8 and 4 bytes at a time
-constexpr double kDirectBy4Many = 2.7;                 // the latter of 32 rows at a time, by hand like the former
+constexpr double kDirectBy4Many = 2.7;                 // kDirectBy4 for 32 rows at a time; both are set by hand
 constexpr double kDirectWait = 0.48;                   // of a warp's chunk, alone on its SM
 constexpr double kDirectWaitC = 0.36;                  // of its full C, by hand
 constexpr double kDirectStream = 1.03;                 // of DRAM's time
-// The same for 16 and 32 rows at a time of a D beyond half of L2 whose rows begin within sectors, by 1000000x300x100, 5162x8284x2 and
-// batches of 350x350x32 and 1018x1018x80: L2 writes sectors to DRAM that the next chunk of columns would complete.
+// kDirectStream of a large D whose rows begin within sectors, for 16 and 32 rows at a time: L2 writes sectors to DRAM before the next
+// chunk of columns completes them. Set by hand to 1000000x300x100, 5162x8284x2, and batches of 350x350x32 and 1018x1018x80.
 constexpr double kDirectTorn16 = 2.6, kDirectTorn32 = 3.4;
-constexpr double kDirectBeyond = 25e6;  // bytes of D, by hand
+constexpr double kDirectLargeD = 25e6;  // bytes, half of an H200's L2; by hand
 // The same in fp32. These, simt_kstage's and simt_short's are means of fits to halves of 217 problems on an H200 ("The shortest K in fp32").
 constexpr double kDirectF32Start = 1.41;
 constexpr double kDirectF32Panel = 0.345;
@@ -198,9 +199,8 @@ double estimate_streamed(const KernelTraits&, const Config& config, Math, const 
   const double several = p.n > config.tile_n ? kStreamedChunks : 1;
   const double busy = several * tiles * chunks * ((kStreamedA + kStreamedB * width) * depth * odd + epilogue * width);
   const double waiting = rounds * chunks * (kStreamedStep * depth + kStreamedWait);
-  const double across =
-      order_of(p.b) == Order::col_major ? 0 : kStreamedAcross * double((std::min<int64_t>(shape.width, 32) - 8) * p.k);
-  const double panel = chunks * (kStreamedPanel * double(shape.width) * depth * StreamedShape::kStep / 1024 + across);
+  const double by_element = shape.streams_b ? 0 : kStreamedByElement * double((std::min<int64_t>(shape.width, 32) - 8) * p.k);
+  const double panel = chunks * (kStreamedPanel * double(shape.width) * depth * StreamedShape::kStep / 1024 + by_element);
   const double waves = double(ceil_div(p.batch * shape.panels * shape.walkers, device.gpu.num_sms));  // of blocks
   return norm4(busy * waves, waiting * waves, kStreamedStream * dram_us(p, 1, device)) + (kStreamedStart + panel) * waves +
          kLaunch - kOverlap;
@@ -234,7 +234,7 @@ double estimate_direct(const KernelTraits&, const Config& any_dtype, Math, const
   }
   const double busy = sixteens * (load + chunks * width * (products + of_d));
   const double waiting = double(shape.rounds(p.m, config, shape.walkers)) * chunks * wait;
-  const bool large_d = double(p.batch) * double(p.m) * double(p.n) * size_of(p.d.dtype) > kDirectBeyond;
+  const bool large_d = double(p.batch) * double(p.m) * double(p.n) * size_of(p.d.dtype) > kDirectLargeD;
   const bool torn = large_d && p.n > shape.width && straddles(32, p.d, p.m, p.n);
   const double stream = !torn ? kDirectStream : config.tile_m == 32 ? kDirectTorn32 : kDirectTorn16;
   const double waves = double(ceil_div(p.batch * shape.panels * shape.walkers, device.gpu.num_sms));  // of blocks

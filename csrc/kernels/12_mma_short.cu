@@ -87,7 +87,7 @@ __global__ __launch_bounds__(kMmaShort[I].threads, kMmaShort[I].blocks_per_sm) v
 
     // ---- epilogue ----
     const int lane = opaque_lane();
-    // In the tile: how many of its rows and columns lie inside the matrix, and where this lane's elements of acc lie.
+    // How many of the tile's rows and columns lie inside the matrix, and where this lane's elements of acc lie in the tile.
     const int rows = int(min(p.m - m0, int64_t(BLK_M))), columns = int(min(p.n - n0, int64_t(BLK_N)));
     const auto row = [&](int y) { return warp_m + lane / 4 + y * 8; };
     const auto column = [&](int x) { return warp_n + lane % 4 * 2 + x / 2 * 8 + x % 2; };
@@ -95,8 +95,8 @@ __global__ __launch_bounds__(kMmaShort[I].threads, kMmaShort[I].blocks_per_sm) v
     if (!p.c.data || has_bias(p)) {
       finish_products(p, acc, bias + warp_n);
     } else {
-      // Column by column: the addresses of all elements would not fit the registers. Beyond the matrix, elements of its last row or
-      // column are read again: a branch would wait for each load.
+      // A lane loads C column by column, because the addresses of all its elements would not fit the registers. Beyond the matrix it loads
+      // the last row or column again, because a branch would wait for each load.
       const auto add = [&](auto type) {
         const auto* const from = static_cast<const decltype(type)*>(p.c.data) + m0 * p.c.row + n0 * p.c.col;
 #pragma unroll

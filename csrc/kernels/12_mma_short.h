@@ -11,8 +11,8 @@ constexpr Config mma_short_config(int tile_m, int tile_n, int tile_k, int thread
   return {tile_m, tile_n, tile_k, 2, threads, 0, blocks_per_sm, tflops};
 }
 
-// The first has warps of 32x32, which run the fewest instructions for an element. Small tiles have smaller warps and waste the least of
-// small products. Chosen from ten by times of 46 drawn problems (h200-tried.md, "mma_short by warps of 32x32").
+// Four of ten forms, chosen by the times of 46 drawn problems (h200-tried.md, "mma_short by warps of 32x32"). The first has warps of
+// 32x32, which run the fewest instructions for an element. The last two leave the least of a tile empty at small products.
 inline constexpr Config kMmaShort[] = {
     mma_short_config(64, 64, 32, 128, 5, 193.f),
     mma_short_config(64, 32, 64, 256, 4, 108.f),  // for few tiles
