@@ -54,6 +54,7 @@ CONFIGURATIONS = {
     "21_mma_direct": 4 * [HOPPER],
     "22_simt_columns": 5 * [BOTH],
     "23_simt_short": [*2 * [HOPPER], *2 * [BOTH]],
+    "24_simt_rows": 3 * [BOTH],
     "05_wmma_kstage": [AMPERE, HOPPER],
     "03_wmma_block": [AMPERE, BOTH],
     "04_wmma_double_buffer": [BOTH],
@@ -63,20 +64,26 @@ CONFIGURATIONS = {
 }
 HELPERS = ["00_workspace", "00_parts"]  # kernels without configurations
 
-# How many configurations of a rung share an object; 1 if not listed. Each object parses headers for 2 s, so rungs that compile
-# fast share.
+# How many configurations of a rung share an object; 1 if not listed. Each object parses headers for 4 s or more, so rungs that
+# compile fast share.
 TOGETHER = {
+    "01_simt": 2,
+    "06_mma_swizzle": 2,
     "07_wgmma_tma": 2,
-    "10_mma_guarded": 2,
-    "11_wgmma_multicast": 4,
-    "12_mma_short": 2,
+    "10_mma_guarded": 3,
+    "11_wgmma_multicast": 8,
+    "12_mma_short": 4,
+    "13_mma_stationary": 2,
+    "14_wgmma_shifted": 2,
     "15_wgmma_bf16x6": 4,
     "16_simt_skinny": 4,
     "17_wgmma_bf16x6_rs": 6,
-    "18_simt_kstage": 2,
+    "18_simt_kstage": 4,
     "19_wgmma_interleaved": 2,
-    "22_simt_columns": 3,
+    "21_mma_direct": 2,
+    "22_simt_columns": 5,
     "23_simt_short": 2,
+    "24_simt_rows": 3,
 }
 
 EVERY_ARCHITECTURE = "8.0+PTX;9.0a"  # Ampere's code, PTX for later GPUs, Hopper's code
@@ -293,7 +300,8 @@ class Builder:
     def kernel_objects(self):
         if not self.cuda:
             return
-        flags = [str(self.toolkit / "bin" / "nvcc"), "-O3", "-std=c++17", "-Xptxas=-v", "-DTC_WITH_CUDA"]
+        # nvcc's -O is the host compiler's; device code is optimized fully all the same.
+        flags = [str(self.toolkit / "bin" / "nvcc"), "-O1", "-std=c++17", "-Xptxas=-v", "-DTC_WITH_CUDA"]
         flags.append("-Xcompiler=-fPIC,-fvisibility=hidden,-Wall,-Werror=switch")
         flags += [f"-ccbin={self.compiler[0]}"] * ("CXX" in os.environ)
         flags += ["-compress-mode=size"] * (self.cuda_major >= 13)  # an eighth of the bytes; older drivers cannot read them

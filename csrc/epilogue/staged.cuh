@@ -9,11 +9,12 @@ namespace tc {
 // VectorAccess::d_shifted. Staged rows begin as many elements late, so that the eight elements of an aligned vector of D lie in
 // two aligned vectors of shared memory.
 struct RowShift {
-  bool shifted;
+  bool shifted = false;
   int first = 0, step = 0;
+  __device__ RowShift() {}
   __device__ RowShift(const GemmDesc& p, int64_t i0, int64_t j0, int64_t d_offset, bool shifted = true) : shifted(shifted) {
     if (!shifted) return;
-    first = (int(reinterpret_cast<uintptr_t>(p.d.data) / (is_f32(p.d.dtype) ? 4 : 2)) + d_offset + i0 * p.d.row + j0) & 7;
+    first = (int(reinterpret_cast<uintptr_t>(p.d.data) / 2) + d_offset + i0 * p.d.row + j0) & 7;
     step = p.d.row & 7;
   }
   __device__ int operator()(int i) const { return (first + i * step) & 7; }
@@ -124,50 +125,30 @@ __device__ __forceinline__ void finish_vectors(const GemmDesc& p, const RowShift
   }
 }
 
-// Like finish_vectors, but element by element, for any part of any D and C.
-template <typename CElement, typename DElement, int ROWS, int COLS, int PITCH>
-__device__ __forceinline__ void finish_elements(const GemmDesc& p, const RowShift& shift, float* staged, int64_t i0, int64_t j0,
-                                                int64_t d_offset) {
-  constexpr int BATCH = ROWS * COLS < 512 ? ROWS * COLS / 32 : 16;
-  static_assert(ROWS * COLS % (BATCH * 32) == 0);
-  const CElement* const c = static_cast<const CElement*>(p.c.data) + i0 * p.c.row + j0 * p.c.col;
-  DElement* const d = static_cast<DElement*>(p.d.data) + d_offset + i0 * p.d.row + j0 * p.d.col;
-  const int rows = int(min(int64_t(ROWS), p.m - i0)), cols = int(min(int64_t(COLS), p.n - j0));
-  const int lane = opaque_lane();
-#pragma unroll 1
-  for (int first = lane; first < rows * COLS; first += BATCH * 32) {
-    CElement addend[BATCH] = {};
-    if (p.c.data) {
-#pragma unroll
-      for (int r = 0; r < BATCH; ++r) {
-        const int i = (first + r * 32) / COLS, j = (first + r * 32) % COLS;
-        // Beyond the matrix a lane loads the last row or column again and stores nothing: a branch would wait for the load.
-        addend[r] = c[min(i, rows - 1) * p.c.row + min(j, cols - 1) * p.c.col];
-      }
-    }
-    const bool active = p.epilogue.activation.kind != Activation::Kind::none;
-#pragma unroll
-    for (int r = 0; r < BATCH; ++r) {
-      const int i = (first + r * 32) / COLS, j = (first + r * 32) % COLS;
-      float* const at = &staged[i * PITCH + shift(i) + j];
-      const float result = combine(*at, p.epilogue.alpha, to_float(addend[r]), p.epilogue.beta);
-      if (active) *at = result;
-      else if (i < rows && j < cols) d[i * p.d.row + j * p.d.col] = from_float<DElement>(result);
-    }
-#pragma unroll 1
-    for (int r = 0; active && r < BATCH; ++r) {
-      const int i = (first + r * 32) / COLS, j = (first + r * 32) % COLS;
-      float result = staged[i * PITCH + shift(i) + j];
-      activate<1>(&result, p.epilogue.activation);
-      if (i < rows && j < cols) d[i * p.d.row + j * p.d.col] = from_float<DElement>(result);
-    }
+// Elements of a matrix whose type is asked at run time: T, the operands' type, or fp32. Compiled for each pair of types of C and D,
+// what is not written by vectors took two fifths of mma_swizzle's compilation.
+template <typename T>
+struct Elements {
+  char* at;
+  bool f32;
+  __device__ Elements(const MatrixView& x, int64_t offset) : f32(sizeof(T) == 4 || is_f32(x.dtype)) {
+    at = static_cast<char*>(x.data) + offset * size();
   }
-}
+  __device__ int size() const { return f32 ? 4 : 2; }
+  __device__ float load(int64_t offset) const {
+    return f32 ? *reinterpret_cast<const float*>(at + offset * 4) : to_float(*reinterpret_cast<const T*>(at + offset * 2));
+  }
+  __device__ void store(int64_t offset, float x) const {
+    if (f32) *reinterpret_cast<float*>(at + offset * 4) = x;
+    else *reinterpret_cast<T*>(at + offset * 2) = from_float<T>(x);
+  }
+};
 
-// Like finish_elements, in fp32, for rows of D and C that are contiguous and begin anywhere. A lane has a column, so that an element
-// takes a third of the instructions, and a C with one row is read once.
-template <int ROWS, int COLS, int PITCH>
-__device__ __forceinline__ void finish_rows(const GemmDesc& p, float* staged, int64_t i0, int64_t j0, int64_t d_offset) {
+// Like finish_vectors, for rows of D and C that are contiguous and begin anywhere, and for parts that reach beyond the matrix. A lane
+// has a column, so that a C with one row is read once.
+template <typename T, int ROWS, int COLS, int PITCH>
+__device__ __forceinline__ void finish_rows(const GemmDesc& p, const RowShift& shift, float* staged, int64_t i0, int64_t j0,
+                                            int64_t d_offset) {
   constexpr int LANES = COLS < 32 ? COLS : 32, STEP = 32 / LANES;  // lanes of a row; rows at once
   constexpr int BATCH = ROWS / STEP < 8 ? ROWS / STEP : 8;         // elements of a lane
   static_assert(COLS % LANES == 0 && ROWS % (BATCH * STEP) == 0);
@@ -175,35 +156,64 @@ __device__ __forceinline__ void finish_rows(const GemmDesc& p, float* staged, in
   const bool active = p.epilogue.activation.kind != Activation::Kind::none;
 #pragma unroll 1
   for (int j = lane % LANES; j < min(int64_t(COLS), p.n - j0); j += LANES) {
-    const float* c = static_cast<const float*>(p.c.data) + (i0 + lane / LANES) * p.c.row + j0 + j;
-    float* d = static_cast<float*>(p.d.data) + d_offset + (i0 + lane / LANES) * p.d.row + j0 + j;
-    const int64_t c_step = STEP * p.c.row, d_step = STEP * p.d.row;
+    const Elements<T> c(p.c, i0 * p.c.row + j0 + j), d(p.d, d_offset + i0 * p.d.row + j0 + j);
     float addend[BATCH] = {};
     if (p.c.data && p.c.row == 0) {
+      const float of_all = c.load(0);
 #pragma unroll
-      for (int r = 0; r < BATCH; ++r) addend[r] = *c;
+      for (int r = 0; r < BATCH; ++r) addend[r] = of_all;
     }
 #pragma unroll 1
     for (int first = lane / LANES; first < rows; first += BATCH * STEP) {
       if (p.c.data && p.c.row != 0) {
 #pragma unroll
-        for (int r = 0; r < BATCH; ++r, c += c_step)
-          if (first + r * STEP < rows) addend[r] = *c;
+        for (int r = 0; r < BATCH; ++r)
+          if (first + r * STEP < rows) addend[r] = c.load((first + r * STEP) * p.c.row);
       }
 #pragma unroll
       for (int r = 0; r < BATCH; ++r) {
-        float* const at = &staged[(first + r * STEP) * PITCH + j];
+        const int i = first + r * STEP;
+        float* const at = &staged[i * PITCH + shift(i) + j];
         const float result = combine(*at, p.epilogue.alpha, addend[r], p.epilogue.beta);
         if (active) *at = result;
-        else if (first + r * STEP < rows) d[r * d_step] = result;
+        else if (i < rows) d.store(i * p.d.row, result);
       }
 #pragma unroll 1
-      for (int r = 0; active && r < BATCH; ++r) {
-        float result = staged[(first + r * STEP) * PITCH + j];
+      for (int i = first; active && i < min(rows, first + BATCH * STEP); i += STEP) {
+        float result = staged[i * PITCH + shift(i) + j];
         activate<1>(&result, p.epilogue.activation);
-        if (first + r * STEP < rows) d[r * d_step] = result;
+        d.store(i * p.d.row, result);
       }
-      d += BATCH * d_step;
+    }
+  }
+}
+
+// Like finish_vectors, but element by element, for any part of any D and C.
+template <typename T, int ROWS, int COLS, int PITCH>
+__device__ __forceinline__ void finish_elements(const GemmDesc& p, const RowShift& shift, float* staged, int64_t i0, int64_t j0,
+                                                int64_t d_offset) {
+  constexpr int BATCH = ROWS * COLS < 256 ? ROWS * COLS / 32 : 8;
+  static_assert(ROWS * COLS % (BATCH * 32) == 0);
+  const Elements<T> c(p.c, i0 * p.c.row + j0 * p.c.col), d(p.d, d_offset + i0 * p.d.row + j0 * p.d.col);
+  const int rows = int(min(int64_t(ROWS), p.m - i0)), cols = int(min(int64_t(COLS), p.n - j0));
+  const int lane = opaque_lane();
+#pragma unroll 1
+  for (int first = lane; first < rows * COLS; first += BATCH * 32) {
+    float addend[BATCH] = {};
+    if (p.c.data) {
+#pragma unroll
+      for (int r = 0; r < BATCH; ++r) {
+        const int i = (first + r * 32) / COLS, j = (first + r * 32) % COLS;
+        // Beyond the matrix a lane loads the last row or column again and stores nothing: a branch would wait for the load.
+        addend[r] = c.load(min(i, rows - 1) * p.c.row + min(j, cols - 1) * p.c.col);
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < BATCH; ++r) {
+      const int i = (first + r * 32) / COLS, j = (first + r * 32) % COLS;
+      float result = combine(staged[i * PITCH + shift(i) + j], p.epilogue.alpha, addend[r], p.epilogue.beta);
+      activate<1>(&result, p.epilogue.activation);
+      if (i < rows && j < cols) d.store(i * p.d.row + j * p.d.col, result);
     }
   }
 }
@@ -220,23 +230,7 @@ __device__ __forceinline__ void with_types(const GemmDesc& p, F&& act) {
 // Finishes a warp's (ROWS, COLS) products at (i0, j0) of D, staged in shared memory in rows PITCH floats apart, element by element.
 template <typename T, int ROWS, int COLS, int PITCH>
 __device__ __forceinline__ void finish_staged_elements(const GemmDesc& p, float* staged, int64_t i0, int64_t j0) {
-  if (i0 >= p.m || j0 >= p.n) return;
-  with_types<T>(p, [&](auto c, auto d) {
-    finish_elements<decltype(c), decltype(d), ROWS, COLS, PITCH>(p, RowShift(p, i0, j0, 0, false), staged, i0, j0, 0);
-  });
-}
-
-// Finishes a warp's (ROWS, COLS) products at (i0, j0) of an fp32 D, staged in shared memory in rows PITCH floats apart.
-template <int ROWS, int COLS, int PITCH>
-__device__ __forceinline__ void finish_staged_f32(const GemmDesc& p, const VectorAccess& access, float* staged, int64_t i0,
-                                                  int64_t j0, int64_t d_offset) {
-  if (i0 >= p.m || j0 >= p.n) return;
-  const RowShift shift(p, i0, j0, d_offset, false);
-  const bool inside = i0 + ROWS <= p.m && j0 + COLS <= p.n, no_c = !p.c.data;
-  if (inside && access.d && (no_c || access.c))
-    finish_vectors<float, float, ROWS, COLS, PITCH, false>(p, shift, staged, i0, j0, d_offset);
-  else if (p.d.col == 1 && (no_c || p.c.col == 1)) finish_rows<ROWS, COLS, PITCH>(p, staged, i0, j0, d_offset);
-  else finish_elements<float, float, ROWS, COLS, PITCH>(p, shift, staged, i0, j0, d_offset);
+  if (i0 < p.m && j0 < p.n) finish_elements<T, ROWS, COLS, PITCH>(p, RowShift(), staged, i0, j0, 0);
 }
 
 // Finishes a warp's (ROWS, COLS) products at (i0, j0) of D. The products are staged in shared memory, in rows PITCH floats
@@ -246,18 +240,18 @@ template <typename T, int ROWS, int COLS, int PITCH>
 __device__ __forceinline__ void finish_staged(const GemmDesc& p, const VectorAccess& access, const RowShift& shift,
                                               float* staged, int64_t i0, int64_t j0, int64_t d_offset) {
   if (i0 >= p.m || j0 >= p.n) return;
-  const bool inside = i0 + ROWS <= p.m && j0 + COLS <= p.n;
-  const bool vectors = shift.shifted ? access.c_shifted || !p.c.data : access.d && (access.c || !p.c.data);
-  with_types<T>(p, [&](auto c, auto d) {
-    using C = decltype(c);
-    using D = decltype(d);
-    const auto by_vectors = [&](auto shifted) {
-      finish_vectors<C, D, ROWS, COLS, PITCH, decltype(shifted)::value>(p, shift, staged, i0, j0, d_offset);
-    };
-    if (!inside || !vectors) finish_elements<C, D, ROWS, COLS, PITCH>(p, shift, staged, i0, j0, d_offset);
-    else if (!shift.shifted) by_vectors(std::false_type());
-    else if constexpr (std::is_same_v<C, D>) by_vectors(std::true_type());  // d_shifted: C has D's dtype
-  });
+  const bool inside = i0 + ROWS <= p.m && j0 + COLS <= p.n, no_c = !p.c.data;
+  if (inside && access.d && (no_c || access.c)) {
+    return with_types<T>(p, [&](auto c, auto d) {
+      finish_vectors<decltype(c), decltype(d), ROWS, COLS, PITCH, false>(p, shift, staged, i0, j0, d_offset);
+    });
+  }
+  if constexpr (sizeof(T) == 2) {
+    if (inside && shift.shifted && (no_c || access.c_shifted))
+      return finish_vectors<T, T, ROWS, COLS, PITCH, true>(p, shift, staged, i0, j0, d_offset);
+  }
+  if (p.d.col == 1 && (no_c || p.c.col == 1)) finish_rows<T, ROWS, COLS, PITCH>(p, shift, staged, i0, j0, d_offset);
+  else finish_elements<T, ROWS, COLS, PITCH>(p, shift, staged, i0, j0, d_offset);
 }
 
 }  // namespace tc

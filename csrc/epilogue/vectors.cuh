@@ -42,7 +42,7 @@ __device__ __forceinline__ void store_vector_to(const MatrixView& x, int64_t i, 
 // Which accesses may use 16-byte vectors. The host decides once per launch.
 struct VectorAccess {
   bool a, b, c, d;  // every contiguous row or column starts at a 16-byte boundary; c and d: row-major only
-  bool d_shifted;   // D's rows, in C's dtype, begin anywhere: aligned vectors start at a different column in each row
+  bool d_shifted;   // D's rows, 16-bit like C's, begin anywhere: aligned vectors start at a different column in each row
   bool c_shifted;   // C's aligned vectors start at the same columns as D's
 };
 
@@ -55,7 +55,7 @@ inline VectorAccess vector_access_of(const GemmDesc& p) {
       alignment(p.b, p.k, p.n) == 16,
       c_rows && alignment(p.c, p.m, p.n) == 16,
       d_aligned,
-      rows && !d_aligned && p.c.dtype == p.d.dtype,
+      rows && !d_aligned && p.c.dtype == p.d.dtype && !is_f32(p.d.dtype),
       c_rows && (elements(p.c) - elements(p.d)) % 8 == 0 && (p.c.row - p.d.row) % 8 == 0 && (p.c.batch - p.d.batch) % 8 == 0};
 }
 

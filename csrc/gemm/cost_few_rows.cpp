@@ -1,4 +1,4 @@
-// The predictions of kernels for few rows: mma_skinny, simt_skinny, simt_columns.
+// The predictions of kernels for few rows: mma_skinny, simt_skinny, simt_columns, simt_rows.
 #include <algorithm>
 #include <cmath>
 
@@ -34,6 +34,13 @@ constexpr double kColumnsStep = 0.0013;  // of them, of a load of a step or four
 constexpr double kColumnsAgain = 0.6;    // of DRAM's time for B, of reading it for further rows
 constexpr double kColumnsRows = 0.3;     // of all, of further rows
 constexpr double kColumnsParts = 1.3;    // of DRAM's time, of long columns that four lanes read 64 bytes at a time
+
+// simt_rows, fitted to 85 problems on an H200 (bench/results/h200-tried.md, "Rows of B, 512 bytes at a time").
+constexpr double kRowsStart = 0.08;
+constexpr double kRowsTile = 0.4;     // from a tile's last loads to the next tile's first
+constexpr double kRowsTurn = 0.7;     // of the loads that a warp has under way
+constexpr double kRowsStep = 0.0033;  // of an SM's instructions, of one in a step of each warp
+constexpr double kRowsAgain = 0.1;    // of DRAM's time for B, of reading it for further rows
 
 }  // namespace
 
@@ -87,6 +94,24 @@ double estimate_columns(const KernelTraits&, const Config& config, Math, const P
   const double again = kColumnsAgain * double(tiles_m - 1) * of_b;
   const double stream = (dram_us(p, modes.k_slices, device) + again) * (lanes < 8 && steps > 2 ? kColumnsParts : 1);
   return norm4(waiting, busy, stream) * (1 + kColumnsRows * double(tiles_m - 1)) + kColumnsStart + kLaunch - kOverlap -
+         idle_us(std::min(work, sms), device);
+}
+
+// A warp waits for its loads, as many steps at a time as it has stages. An SM is busy with the instructions of all of its warps.
+double estimate_rows(const KernelTraits&, const Config& config, Math, const PlanKey& p, const Modes& modes,
+                     const DeviceSpec& device) {
+  const int64_t sms = device.gpu.num_sms, work = blocks_of(p, config, modes), block_k = config.tile_k / 2;
+  const double steps = double(ceil_div(ceil_div(p.k, int64_t(modes.k_slices)), block_k)),
+               turns = std::ceil(steps / config.stages);
+  const double waiting = double(ceil_div(work, sms * config.blocks_per_sm)) * (kRowsTile + kRowsTurn * turns);
+
+  const bool a_vectors = order_of(p.a) == Order::row_major && alignment(p.a, p.m, p.k) == 16;
+  const int loads = (alignment(p.b, p.k, p.n) == 16 ? 4 : 16) + config.tile_m * (a_vectors ? 1 : 4), fmas = 16 * config.tile_m;
+  const double busy = double(ceil_div(work, sms)) * kRowsStep * steps * (loads + fmas);
+
+  const double of_b = double(p.k) * double(p.n) * double(matrices_of(p.b, p.batch)) * size_of(p.b.dtype) / bytes_per_us(device);
+  const double again = kRowsAgain * double(std::max<int64_t>(1, ceil_div(p.m, config.tile_m)) - 1) * of_b;
+  return norm4(waiting, busy, dram_us(p, modes.k_slices, device) + again) + kRowsStart + kLaunch - kOverlap -
          idle_us(std::min(work, sms), device);
 }
 

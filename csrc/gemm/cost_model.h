@@ -23,6 +23,7 @@ double estimate_direct(const KernelTraits&, const Config&, Math, const PlanKey&,
 double estimate_shifted(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_bf16x6_rs(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_interleaved(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
+double estimate_rows(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_columns(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_kstage(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_simt_short(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);

@@ -170,6 +170,7 @@ enum class OperandAccess : uint8_t {
   any,                   // any strides
   contiguous,            // a direction of stride 1
   along_k,               // K is contiguous, and rows of A and columns of B begin at multiples of Config::alignment
+  b_along_n,             // B has N contiguous, A any direction; rows of A and B begin at multiples of Config::alignment
   aligned,               // a direction of stride 1 in 16-byte vectors (access.h); planner.cpp has other operands repacked
   aligned_fp32_along_k,  // `aligned`, and fp32 operands have K contiguous: ldmatrix and wgmma transpose only 16-bit elements
   aligned_a_along_k,     // `aligned`, and A has K contiguous
@@ -187,6 +188,7 @@ constexpr bool repacks_a_along_k(OperandAccess access, Math math) {
 constexpr bool repacks_b_along_k(OperandAccess access, Math math) {
   return access == OperandAccess::along_k || (access == OperandAccess::aligned_fp32_along_k && is_f32(operand_dtype(math)));
 }
+constexpr bool repacks_b_along_n(OperandAccess access) { return access == OperandAccess::b_along_n; }
 
 // The bytes that divide the start of each row of B as a kernel reads it.
 constexpr int b_alignment(OperandAccess access, const Config& config) {

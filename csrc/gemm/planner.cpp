@@ -93,6 +93,19 @@ bool must_repack_a(const Candidate& x, const PlanKey& key) {
   return needs_repack(key.a, key.m, key.k, x.a_along_k(), anywhere ? 2 : x.config->alignment);
 }
 
+// Whether a kernel that reads vectors needs B repacked.
+bool must_repack_b(const Candidate& x, const PlanKey& key) {
+  const int bytes = b_alignment(x.kernel->access, *x.config);
+  if (x.b_along_n()) return key.k > 0 && needs_repack(key.b, key.k, key.n, true, bytes);
+  return needs_repack(transpose(key.b), key.n, key.k, x.b_along_k(), bytes);
+}
+
+// Whether a kernel has a math for operands of this dtype.
+bool multiplies(const KernelTraits& kernel, DType dtype) {
+  return std::any_of(
+      std::begin(kMaths), std::end(kMaths), [&](Math math) { return operand_dtype(math) == dtype && kernel.maths.has(math); });
+}
+
 // Chooses the modes. `key` is exchanged already if the candidate exchanges operands.
 Candidate evaluate(const KernelTraits& kernel, const Config& config, Math math, bool exchanged, const PlanKey& key,
                    const DeviceSpec& device, const Scope& scope) {
@@ -103,9 +116,9 @@ Candidate evaluate(const KernelTraits& kernel, const Config& config, Math math, 
   x.finish_apart = config.tma_only && !tma_reaches_c_and_d(key);
   if (x.finish_apart && !x.reason && !writes_fp32(config, key.a.dtype))
     x.reason = "TMA does not reach C or D, and it leaves no sums in workspace";
-  x.repack_a = repacks(kernel.access) && must_repack_a(x, key);
-  x.repack_b =
-      repacks(kernel.access) && needs_repack(transpose(key.b), key.n, key.k, x.b_along_k(), b_alignment(kernel.access, config));
+  const bool copies = repacks(kernel.access) && multiplies(kernel, key.a.dtype);
+  x.repack_a = copies && must_repack_a(x, key);
+  x.repack_b = copies && must_repack_b(x, key);
   if (x.writes_parts()) x.repack_a = x.repack_b = key.k > 0 && is_f32(key.a.dtype);
   choose_modes(x, after_repacks(key, x), slices, device, scope);
   if (x.writes_parts()) {
@@ -115,12 +128,6 @@ Candidate evaluate(const KernelTraits& kernel, const Config& config, Math math, 
   if (x.repack_a) x.microseconds += float(repack_us(key.a, key.batch, key.m, key.k, device));
   if (x.repack_b) x.microseconds += float(repack_us(key.b, key.batch, key.n, key.k, device));
   return x;
-}
-
-// Whether a kernel has a math for operands of this dtype.
-bool multiplies(const KernelTraits& kernel, DType dtype) {
-  return std::any_of(
-      std::begin(kMaths), std::end(kMaths), [&](Math math) { return operand_dtype(math) == dtype && kernel.maths.has(math); });
 }
 
 // Calls act(candidate) for every candidate in scope: each kernel, configuration, and math for the operands' dtype. A
@@ -154,7 +161,11 @@ std::string name_of(const Cluster& x) {
 
 PlanKey after_repacks(PlanKey key, const Candidate& x) {
   if (x.repack_a) key.a = repacked(key.a, key.m, key.k, x.a_along_k()), key.a.alignment = 16;
-  if (x.repack_b) key.b = transpose(repacked(transpose(key.b), key.n, key.k, x.b_along_k())), key.b.alignment = 16;
+  if (x.repack_b) {
+    key.b = x.b_along_n() ? repacked(key.b, key.k, key.n, true)
+                          : transpose(repacked(transpose(key.b), key.n, key.k, x.b_along_k()));
+    key.b.alignment = 16;
+  }
   return key;
 }
 
@@ -162,12 +173,15 @@ Workspace workspace_of(const PlanKey& key, const Candidate& x) {
   const PlanKey p = x.exchanged ? exchange_operands(key) : key;
   const auto aligned = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
   Workspace w{};
-  const auto copy = [&](const MatrixKey& operand, int64_t outer, bool along_k) {
-    return aligned(x.writes_parts() ? PartsLayout{outer, p.k, matrices_of(operand, p.batch)}.bytes()
-                                    : repacked_bytes(operand, p.batch, outer, p.k, along_k));
+  const auto copy = [&](const MatrixKey& operand, int64_t outer, int64_t k, bool along_k) {
+    return aligned(x.writes_parts() ? PartsLayout{outer, k, matrices_of(operand, p.batch)}.bytes()
+                                    : repacked_bytes(operand, p.batch, outer, k, along_k));
   };
-  w.b = x.repack_a ? copy(p.a, p.m, x.a_along_k()) : 0;
-  w.partials = w.b + (x.repack_b ? copy(transpose(p.b), p.n, x.b_along_k()) : 0);
+  const auto copy_of_b = [&] {
+    return x.b_along_n() ? copy(p.b, p.k, p.n, true) : copy(transpose(p.b), p.n, p.k, x.b_along_k());
+  };
+  w.b = x.repack_a ? copy(p.a, p.m, p.k, x.a_along_k()) : 0;
+  w.partials = w.b + (x.repack_b ? copy_of_b() : 0);
   w.size = w.partials + x.layers() * p.batch * p.m * x.partials_pitch(p.n) * 4;
   return w;
 }

@@ -25,9 +25,10 @@ struct Candidate {
   int index() const { return int(config - kernel->configs.first); }
   // Whether workspace takes the parts of A and B, instead of copies (repack_a and repack_b are then true).
   bool writes_parts() const { return kernel->access == OperandAccess::parts; }
-  // Whether the kernel needs A and B with K contiguous.
+  // Whether the kernel needs A and B with K contiguous, or B with N.
   bool a_along_k() const { return repacks_a_along_k(kernel->access, math); }
   bool b_along_k() const { return repacks_b_along_k(kernel->access, math); }
+  bool b_along_n() const { return repacks_b_along_n(kernel->access); }
   // The pitch of the rows of partial products, which begin at 16-byte boundaries.
   static int64_t partials_pitch(int64_t n) { return (n + 3) / 4 * 4; }
   // Layers of partial products in workspace. 0: D is written directly.

@@ -6,10 +6,10 @@ Status run(const GemmDesc& desc, const Candidate& candidate, const DeviceSpec& d
   const Workspace offsets = workspace_of(key_of(desc), candidate);
   GemmDesc p = candidate.exchanged ? exchange_operands(desc) : desc;
   char* const base = static_cast<char*>(workspace);
-  const auto repack = [&](MatrixView& x, int64_t outer, bool along_k, void* memory) {  // x is (outer, K)
-    MatrixView target = repacked(x, outer, p.k, along_k);
+  const auto repack = [&](MatrixView& x, int64_t outer, int64_t k, bool along_k, void* memory) {  // x is (outer, k)
+    MatrixView target = repacked(x, outer, k, along_k);
     target.data = memory;
-    const Status status = launch_repack(x, target, p.batch, outer, p.k, device, stream);
+    const Status status = launch_repack(x, target, p.batch, outer, k, device, stream);
     x = target;
     return status;
   };
@@ -22,14 +22,16 @@ Status run(const GemmDesc& desc, const Candidate& candidate, const DeviceSpec& d
       if (!status.ok()) return status;
     }
   } else if (candidate.repack_a) {
-    const Status status = repack(p.a, p.m, candidate.a_along_k(), base + offsets.a);
+    const Status status = repack(p.a, p.m, p.k, candidate.a_along_k(), base + offsets.a);
     if (!status.ok()) return status;
   }
   if (candidate.repack_b && !candidate.writes_parts()) {
-    MatrixView b = transpose(p.b);
-    const Status status = repack(b, p.n, candidate.b_along_k(), base + offsets.b);
+    const bool along_n = candidate.b_along_n();
+    MatrixView b = along_n ? p.b : transpose(p.b);
+    const Status status =
+        along_n ? repack(b, p.k, p.n, true, base + offsets.b) : repack(b, p.n, p.k, candidate.b_along_k(), base + offsets.b);
     if (!status.ok()) return status;
-    p.b = transpose(b);
+    p.b = along_n ? b : transpose(b);
   }
   const Launcher launch = candidate.kernel->code[candidate.index()].launch;
   const auto product = [&](const GemmDesc& of) {

@@ -124,7 +124,7 @@ __global__ __launch_bounds__(kMmaStationary[I].threads) void mma_stationary(cons
       // ---- epilogue ----
       const int lane = opaque_lane(), g = lane / 4, q = lane % 4;
       const auto of_chunk = [&] {
-        GemmDesc chunk = p;
+        GemmDesc chunk = product_of(batch, opaque_product());  // anew: its addresses would hold registers through the main loop
         chunk.n = n + cols;
         return chunk;
       };

@@ -342,10 +342,12 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
     }
     named_barrier<128>(1 + group);
     constexpr int OF_WARP = ROWS / 4;
-    const int64_t m0 = (STREAMS_A ? x0 : first_shared(work_tile.tile)) + warp * OF_WARP;
+    // Made anew, like the product: they would hold registers through the main loop.
+    const int own = threadIdx.x % 128 / 32 * OF_WARP;  // the warp's first row
+    const GemmDesc of_d = product_of(batch, opaque_product());
+    const int64_t m0 = (STREAMS_A ? x0 : first_shared(work_tile.tile)) + own;
     const int64_t n0 = STREAMS_A ? first_shared(work_tile.tile) : x0, d_offset = work_tile.layer * slice_stride(p);
-    finish_staged<float, OF_WARP, COLS, PITCH>(
-        p, access, RowShift(p, m0, n0, d_offset, false), staged + warp * OF_WARP * PITCH, m0, n0, d_offset);
+    finish_staged<float, OF_WARP, COLS, PITCH>(of_d, access, RowShift(), staged + own * PITCH, m0, n0, d_offset);
   }
 #else
   asm("trap;");  // only sm_90a has wgmma

@@ -153,8 +153,8 @@ __global__ __launch_bounds__(kSimtKstage[I].threads, kSimtKstage[I].blocks_per_s
               reinterpret_cast<const Vec<float, BRows::G>&>(acc[i][j]);
       }
       __syncwarp();
-      finish_staged_f32<PASS_M, WARP_N, D_PITCH>(
-          product_of(p, opaque_product()), access, warp_sums, m + pass * PASS_M, n, work_tile.layer * slice_stride(p));
+      finish_staged<float, PASS_M, WARP_N, D_PITCH>(product_of(p, opaque_product()), access, RowShift(), warp_sums,
+                                                    m + pass * PASS_M, n, work_tile.layer * slice_stride(p));
       __syncwarp();
     }
   }

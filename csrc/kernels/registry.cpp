@@ -28,6 +28,7 @@
 #include "21_mma_direct.h"
 #include "22_simt_columns.h"
 #include "23_simt_short.h"
+#include "24_simt_rows.h"
 
 namespace tc {
 namespace {
@@ -184,6 +185,8 @@ Span<const KernelTraits> kernels() {
       // It adds in the order of K, too. But zeros after K's end turn a sum of -0 into 0, and follow at other K than in other kernels.
       rung<kSimtShort>("simt_short", "fp32 on CUDA cores for the shortest K: the fewest instructions from load to store",
                        Unit::simt, SimtShortMaths::set, kOtherOrder, OperandAccess::any, !kSplitK, estimate_simt_short),
+      rung<kSimtRows>("simt_rows", "for up to eight rows in fp32: lanes side by side along rows of B, a block's warps share K",
+                      Unit::simt, SimtRowsMaths::set, kOtherOrder, OperandAccess::b_along_n, kSplitK, estimate_rows),
   };
   return ladder;
 }

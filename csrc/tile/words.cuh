@@ -27,6 +27,10 @@ __device__ __forceinline__ void load_words(uint32_t (&x)[N], const void* from) {
   }
 }
 
+__device__ __forceinline__ void load_word(uint32_t& to, const void* from) {
+  asm volatile("ld.global.b32 %0, [%1];" : "=r"(to) : "l"(from));
+}
+
 // N consecutive words, of two 16-bit elements or one fp32 element, at an address that is a multiple of WIDTH bytes: 16, 8, 4 or 2.
 // load() reads the words, or the aligned words that they lie in. word() shifts them into place, so that many loads can be under way
 // before the first word(). Narrow loads stay in L1, where the next ones find the rest of their sectors.
@@ -70,9 +74,6 @@ struct Words {
   }
 
  private:
-  static __device__ __forceinline__ void load_word(uint32_t& to, const uint32_t* from) {
-    asm volatile("ld.global.b32 %0, [%1];" : "=r"(to) : "l"(from));
-  }
   static __device__ __forceinline__ void load_half(uint32_t& to, const uint32_t* from) {
     uint16_t half;
     asm volatile("ld.global.b16 %0, [%1];" : "=h"(half) : "l"(from));
