@@ -13,6 +13,7 @@ inline constexpr Config kSimtSkinny[] = {
     {4, 16, 256, 4, 256, 116 * 1024, 1, 16.f, 0.5f, 8, 0, false, kEverywhere, 4},
     {1, 16, 256, 6, 256, 116 * 1024, 1, 20.f, 0.5f, 8, 0, false, kEverywhere, 4},
     {1, 16, 512, 6, 512, 116 * 1024, 1, 20.f, 0.5f, 16, 0, false, kEverywhere, 4},  // for few columns and a long K
+    {1, 32, 256, 6, 256, 116 * 1024, 1, 20.f, 0.5f, 8, 0, false, kEverywhere, 4},
 };
 
 }  // namespace tc
