@@ -29,7 +29,7 @@ double estimate_kstage(const KernelTraits&, const Config&, Math, const PlanKey&,
 double estimate_simt_short(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 
 // The time to copy an operand of `batch` products, (outer, K) each, into workspace.
-double repack_us(const MatrixKey& x, int64_t batch, int64_t outer, int64_t k, const DeviceSpec&);
+double repack_us(const MatrixKey& x, int64_t batch, int64_t outer, int64_t k, bool along_k, const DeviceSpec&);
 
 // The time to write the parts of fp32 operands into workspace.
 double parts_us(const PlanKey&, const DeviceSpec&);

@@ -125,8 +125,10 @@ Candidate evaluate(const KernelTraits& kernel, const Config& config, Math math, 
     x.microseconds += key.k > 0 ? float(parts_us(key, device)) : 0;
     return x;
   }
-  if (x.repack_a) x.microseconds += float(repack_us(key.a, key.batch, key.m, key.k, device));
-  if (x.repack_b) x.microseconds += float(repack_us(key.b, key.batch, key.n, key.k, device));
+  if (x.repack_a) x.microseconds += float(repack_us(key.a, key.batch, key.m, key.k, x.a_along_k(), device));
+  if (x.repack_b)
+    x.microseconds += float(x.b_along_n() ? repack_us(key.b, key.batch, key.k, key.n, true, device)
+                                          : repack_us(transpose(key.b), key.batch, key.n, key.k, x.b_along_k(), device));
   return x;
 }
 

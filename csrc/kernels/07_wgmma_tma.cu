@@ -19,7 +19,7 @@
 // barrier must not be .release.cluster: this compiles to a MEMBAR.ALL.GPU for each K tile and costs half the speed. The default
 // scope does not. The times are in bench/results/h200-tried.md, "Clusters of two blocks that share B by multicast".
 //
-// Measured gain (H200): 1.5x mma_swizzle at 4096 cubed (727 TFLOP/s, h200-ladder.json), 1.08x torch.addmm (716 TFLOP/s,
+// Measured gain (H200): 1.5x mma_swizzle at 4096 cubed (727 TFLOP/s, h200-ladder.json), 1.09x torch.addmm (726 TFLOP/s,
 // h200-sweep.json).
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o wgmma_tma.cubin csrc/kernels/07_wgmma_tma.cu
