@@ -25,7 +25,7 @@ constexpr double kL2 = 189e3;               // bytes per microsecond from L2, fo
 constexpr double kHotLine = 0.386e-3;       // a request to a line of L2 that other SMs ask for too
 constexpr double kHotSectors = 3e-3;        // the same, by which a tile waits for rows that begin within sectors of 32 bytes
 constexpr double kOutside = 0.17;           // a K tile of a row-major B of few columns, for what TMA loads beyond them
-constexpr double kUnhidden = 4;             // K tiles, by hand, that wait for such rows: later ones are loaded in time
+constexpr double kUnhidden = 4;             // K tiles, by hand, that wait for either: later ones are loaded in time
 constexpr double kInStep = 1024;            // elements of K over which blocks that ask for the same lines stay in step, by hand
 constexpr double kSlices = 96;              // of L2, which serve one request at a time
 constexpr double kSharedLoads = 2.16;       // of L2: loads that blocks share by multicast, over those of single blocks
@@ -113,8 +113,7 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const
     const double dram = std::max(clusters * bytes / (scale * kStreaming), bytes / cluster.blocks() / sm);
     const double hot = kHotLine * k_tiles * queue(std::min(tiles_n, clusters), std::min(tiles_m, clusters), false);
     const int64_t across = std::min(tiles_n, ceil_div(clusters, group)), down = std::min(tiles_m, ceil_div(clusters, across));
-    const double wait =
-        outside * std::ceil(k_tiles) + kHotSectors * std::min(std::ceil(k_tiles), kUnhidden) * queue(across, down, true);
+    const double wait = std::min(std::ceil(k_tiles), kUnhidden) * (outside + kHotSectors * queue(across, down, true));
     return Wave{clusters * l2 + hot, dram, wait};
   };
   const int64_t count = ceil_div(work, at_once);
