@@ -4,8 +4,8 @@
 // lanes of simt_skinny read 64 or 128. A lane has columns of its own and adds their products over all k of its warp, so that no lanes
 // add their sums by shuffles. Where rows of B begin anywhere, single words lie side by side over the lanes.
 //
-// A warp loads its elements of A with those of B, as many steps ahead: A comes from L2 as late as B does. Loaded from L1 a step ahead,
-// 5x32768x8192 took 411 us instead of 268 (H200; bench/results/h200-tried.md, "Rows of B, 512 bytes at a time").
+// A warp loads elements of A as many steps ahead as those of B, because L1 seldom holds them. In a form that loaded them one step ahead,
+// 5x32768x8192 took 411 us, and takes 268 (H200; bench/results/h200-tried.md, "Rows of B, 512 bytes at a time").
 //
 // Measured gain (H200, one run): 5x32768x8192 takes 268 us, 366 in the fastest other kernel, and 261 in torch.addmm; 8x50257x768 52, 93 and
 // 84; 1x5120x5120 28, 35 and 30; 1x12288x960 13.4, 17.2 and 13.6.
