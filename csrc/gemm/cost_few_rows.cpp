@@ -55,7 +55,7 @@ double estimate_skinny(const KernelTraits& kernel, const Config& config, Math ma
   const double parts_rate = kSkinnyParts * 1e6 / device.gpu.num_sms * device.gpu.fp32_tflops / kH200.fp32_tflops;
   const double rate = math == Math::f32_emulated ? parts_rate : sm_rate(kernel, config, math, device);
   const double products = 2.0 * config.tile_m * config.tile_n * config.tile_k / rate;
-  const int full = std::max(config.tile_m, 4);  // a single row leaves a tile of one row as little to do as a tile of four
+  const int full = std::max(config.tile_m, 4);  // one row counts as a quarter of four in tiles of one row, too
   const double rows = double(std::min<int64_t>(full, p.m)) / full;
   const bool one_warp = config.threads == 32;
   const double of_rows = one_warp ? kOneWarpRow + (1 - kOneWarpRow) * rows : 1;
