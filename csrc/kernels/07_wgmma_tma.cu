@@ -40,7 +40,7 @@ namespace {
 // an epilogue at run time. The code of all epilogues is 310 KB. The parts that run lie scattered in it, and the instruction
 // cache fetches them anew for each tile: 16384x4096x128 with a bias took 52.4 us on an H200, and 46.3 us with a kernel of its
 // own (bench/results/h200-tried.md, "Where a tile's time goes").
-template <int I, Math MATH, typename D, bool A_K_CONTIGUOUS, bool B_K_CONTIGUOUS>
+template <int I, Math MATH, typename D>
 __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) void wgmma_tma(
     const GemmDesc p, const Schedule schedule, const __grid_constant__ TmaOperands operands,
     const __grid_constant__ TmaPaths paths) {
@@ -50,6 +50,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
   constexpr int BLK_M = CONFIG.tile_m, BLK_N = CONFIG.tile_n, STAGES = CONFIG.stages, BOXES = CONFIG.boxes;
   constexpr int BLK_K = kBoxBytes / int(sizeof(T)), STEPS = 4, GROUPS = CONFIG.threads / 128 - 1;
   constexpr bool PINGPONG = CONFIG.pingpong, kTmaOnly = !std::is_void_v<D>;
+  constexpr bool ANY = sizeof(T) == 2;      // layout of A and B; in fp32 both have K contiguous
   constexpr bool REALLOCATES = GROUPS > 1;  // moves registers from the producer to the consumers (setmaxnreg)
   constexpr int ROWS = PINGPONG ? BLK_M : BLK_M / GROUPS, BLOCKS_M = ROWS / 64;  // of a consumer warpgroup's tile
   constexpr int A_BYTES = BLK_M * 128, B_BYTES = wgmma_tma_b_lines(BLK_N) * 128, STAGE_BYTES = A_BYTES + B_BYTES;
@@ -81,12 +82,14 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
   __syncthreads();
   if (schedule.prefetched > 0 && threadIdx.x == 0) {  // see prefetches_k_tiles
     const WorkTile first = schedule[blockIdx.x];
-    const TmaOperandTile<A_K_CONTIGUOUS> a{operands.a, first.tile.m * BLK_M, first.product};
-    const TmaOperandTile<B_K_CONTIGUOUS> b{operands.b, first.tile.n * BLK_N, first.product};
-    for (int t = 0; t < min(first.count, schedule.prefetched); ++t) {
-      a.prefetch((first.first + t) * BLK_K);
-      b.prefetch((first.first + t) * BLK_K);
-    }
+    with_layouts<ANY, ANY>(operands, [&](auto a_k, auto b_k) {
+      const TmaOperandTile<decltype(a_k)::value> a{operands.a, first.tile.m * BLK_M, first.product};
+      const TmaOperandTile<decltype(b_k)::value> b{operands.b, first.tile.n * BLK_N, first.product};
+      for (int t = 0; t < min(first.count, schedule.prefetched); ++t) {
+        a.prefetch((first.first + t) * BLK_K);
+        b.prefetch((first.first + t) * BLK_K);
+      }
+    });
   }
   wait_on_dependencies();
   // The dependent kernel may start early only if every block has one work tile. Otherwise blocks end at different times, and
@@ -100,21 +103,23 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     if (REALLOCATES) warpgroup_reg_dealloc<40>();
     if (warp_uniform(int(threadIdx.x) / 32) != 0) return;
     const bool issues = elect_one();
-    RingPosition<STAGES> at;
-    for (int work = blockIdx.x; work < schedule.size; work += gridDim.x) {
-      const WorkTile work_tile = schedule[work];
-      const TmaOperandTile<A_K_CONTIGUOUS> a{operands.a, work_tile.tile.m * BLK_M, work_tile.product};
-      const TmaOperandTile<B_K_CONTIGUOUS> b{operands.b, work_tile.tile.n * BLK_N, work_tile.product};
-      for (int t = 0; t < work_tile.count; ++t, at.advance()) {
-        const int k0 = (work_tile.first + t) * BLK_K;
-        const uint32_t stage = stages + at.stage * STAGE_BYTES, barrier = full + at.stage * 8;
-        mbarrier_wait(empty + at.stage * 8, at.parity ^ 1);
-        if (!issues) continue;
-        mbarrier_arrive_expect(barrier, (a.lines + b.lines) * kBoxBytes);
-        a.load(stage, barrier, k0);
-        b.load(stage + A_BYTES, barrier, k0);
+    with_layouts<ANY, ANY>(operands, [&](auto a_k, auto b_k) {
+      RingPosition<STAGES> at;
+      for (int work = blockIdx.x; work < schedule.size; work += gridDim.x) {
+        const WorkTile work_tile = schedule[work];
+        const TmaOperandTile<decltype(a_k)::value> a{operands.a, work_tile.tile.m * BLK_M, work_tile.product};
+        const TmaOperandTile<decltype(b_k)::value> b{operands.b, work_tile.tile.n * BLK_N, work_tile.product};
+        for (int t = 0; t < work_tile.count; ++t, at.advance()) {
+          const int k0 = (work_tile.first + t) * BLK_K;
+          const uint32_t stage = stages + at.stage * STAGE_BYTES, barrier = full + at.stage * 8;
+          mbarrier_wait(empty + at.stage * 8, at.parity ^ 1);
+          if (!issues) continue;
+          mbarrier_arrive_expect(barrier, (a.lines + b.lines) * kBoxBytes);
+          a.load(stage, barrier, k0);
+          b.load(stage + A_BYTES, barrier, k0);
+        }
       }
-    }
+    });
     return;
   }
 
@@ -144,30 +149,38 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     // Pingpong warpgroups multiply in turns. A warpgroup that ran ahead could mistake the phase of a full barrier for that of a
     // later lap of the ring.
     if (PINGPONG) mbarrier_wait(order + group * 8, (use & 1) ^ (group == 0));
-    float acc[BLOCKS_M][BLK_N / 2];               // (ROWS, BLK_N) over the warpgroup
-    const auto multiply = [&](bool accumulate) {  // the K tile in stage `at`
+    float acc[BLOCKS_M][BLK_N / 2];                                   // (ROWS, BLK_N) over the warpgroup
+    const auto multiply = [&](auto a_k, auto b_k, bool accumulate) {  // the K tile in stage `at`
+      constexpr bool A_K = decltype(a_k)::value, B_K = decltype(b_k)::value;
       const uint32_t stage = warp_uniform(stages + at.stage * STAGE_BYTES);
-      const uint64_t a = tile_descriptor<A_K_CONTIGUOUS>(stage + (PINGPONG ? 0 : group * ROWS * 128), BLOCK);
-      const uint64_t b = tile_descriptor<B_K_CONTIGUOUS>(stage + A_BYTES, BLOCK);
+      const uint64_t a = tile_descriptor<A_K>(stage + (PINGPONG ? 0 : group * ROWS * 128), BLOCK);
+      const uint64_t b = tile_descriptor<B_K>(stage + A_BYTES, BLOCK);
       mbarrier_wait(full + at.stage * 8, at.parity);
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < STEPS; ++k)
 #pragma unroll
         for (int m = 0; m < BLOCKS_M; ++m)
-          wgmma<MmaType<MATH>, BLK_N, A_K_CONTIGUOUS, B_K_CONTIGUOUS>(
-              acc[m], a + k * kNextK<A_K_CONTIGUOUS> + m * (BLOCK >> 4), b + k * kNextK<B_K_CONTIGUOUS>, accumulate || k > 0);
+          wgmma<MmaType<MATH>, BLK_N, A_K, B_K>(
+              acc[m], a + k * kNextK<A_K> + m * (BLOCK >> 4), b + k * kNextK<B_K>, accumulate || k > 0);
       wgmma_commit();
     };
     const auto prefetch = [&] { with_epilogue([&](const auto& e) { e.prefetch(place); }); };
     const auto leave = [&](int stage) { mbarrier_arrive_if(thread == 0, empty + stage * 8); };
-    multiply_k_tiles(at, work_tile.count, multiply, prefetch, leave);
-    if (PINGPONG && thread == 0) mbarrier_arrive(order + (1 - group) * 8);
-    wgmma_wait<0>();
+    const auto end_turn = [&] {
+      if (PINGPONG && thread == 0) mbarrier_arrive(order + (1 - group) * 8);
+    };
     if (work_tile.count > 0) {
+      with_layouts<ANY, ANY>(operands, [&](auto a_k, auto b_k) {
+        const auto multiply_in = [&](bool accumulate) { multiply(a_k, b_k, accumulate); };
+        multiply_k_tiles(at, work_tile.count, multiply_in, prefetch, leave);
+        end_turn();
+        wgmma_wait<0>();
+      });
       leave(at.stage);
       at.advance();
     } else {
+      end_turn();
 #pragma unroll
       for (int m = 0; m < BLOCKS_M; ++m)
 #pragma unroll
@@ -193,9 +206,9 @@ Status launch_config(const Launch& call) {
   if (!status.ok()) return status;
   const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype), p.batch);
   const ConfigMaths<WgmmaTmaMaths, kWgmmaTma[I].fp32> maths;
-  return with_tma_operands(call, maths, [&](auto math, auto a_k, auto b_k, const TmaOperands& operands) {
+  return with_tma_operands(call, maths, [&](auto math, auto, auto, const TmaOperands& operands) {
     const auto launch = [&](auto d) {
-      return launch_walk<wgmma_tma<I, math, typename decltype(d)::type, a_k, b_k>, true>(call, p, schedule, operands, paths);
+      return launch_walk<wgmma_tma<I, math, typename decltype(d)::type>, true>(call, p, schedule, operands, paths);
     };
     if constexpr (!kWgmmaTma[I].tma_only)
       if (!paths.tma_only) return launch(Type<void>());

@@ -51,7 +51,7 @@ __device__ __forceinline__ Tf32Fragment transposed_fragment(uint32_t smem, int t
 }
 
 // A has K contiguous. D is 16-bit or fp32. The launch decides the cluster.
-template <int I, Math MATH, typename D, bool B_K_CONTIGUOUS>
+template <int I, Math MATH, typename D>
 __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].blocks_per_sm) void wgmma_multicast(
     const GemmDesc p, const Schedule schedule, const ClusterShape cluster, const __grid_constant__ TmaOperands operands,
     const __grid_constant__ TransposedPaths paths) {
@@ -65,7 +65,6 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
   constexpr int A_BYTES = BLK_M * 128, B_BYTES = BLK_N * 128, STAGE_BYTES = A_BYTES + B_BYTES;
   constexpr int BLOCK = 64 * 128;  // bytes of 64 columns of B in a stage, whichever direction is contiguous
   constexpr bool D_IS_F32 = sizeof(D) == 4;
-  constexpr bool B_VIA_REGISTERS = sizeof(T) == 4 && !B_K_CONTIGUOUS;  // wgmma does not transpose fp32 in shared memory
   constexpr int PARTS_BYTES = CONFIG.boxes * multicast_part_bytes(BLK_M);
   constexpr int BUFFERS = multicast_buffers(BLK_M, COLS, D_IS_F32, CONFIG.boxes);
   static_assert(STAGES * (STAGE_BYTES + 16) + multicast_epilogue_bytes(BLK_M, BLK_N, GROUPS, CONFIG.boxes) ==
@@ -117,12 +116,14 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
   };
   if (schedule.prefetched > 0 && threadIdx.x == 0) {  // each sharer prefetches what it loads
     const WorkTile first = share_of(cluster_id());
-    const TmaOperandTile<true> a{operands.a, first.tile.m * BLK_M, first.product};
-    const TmaOperandTile<B_K_CONTIGUOUS, BLK_K> b{operands.b, first.tile.n * paths.columns, first.product};
-    for (int t = 0; t < min(first.count, schedule.prefetched); ++t) {
-      if ((t & (cluster.m - 1)) == row) b.prefetch((first.first + t) * BLK_K);
-      if ((t & (cluster.n - 1)) == column) a.prefetch((first.first + t) * BLK_K);
-    }
+    with_layouts<false, true>(operands, [&](auto a_k, auto b_k) {
+      const TmaOperandTile<decltype(a_k)::value> a{operands.a, first.tile.m * BLK_M, first.product};
+      const TmaOperandTile<decltype(b_k)::value, BLK_K> b{operands.b, first.tile.n * paths.columns, first.product};
+      for (int t = 0; t < min(first.count, schedule.prefetched); ++t) {
+        if ((t & (cluster.m - 1)) == row) b.prefetch((first.first + t) * BLK_K);
+        if ((t & (cluster.n - 1)) == column) a.prefetch((first.first + t) * BLK_K);
+      }
+    });
   }
   wait_on_dependencies();
   if (schedule.size <= clusters) launch_dependents();  // see wgmma_tma
@@ -143,30 +144,32 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
       const uint16_t b_sharers = uint16_t(((1 << cluster.m) - 1) << (first_sharer + (column << cluster.log2_m)));
       uint16_t a_sharers = 0;
       for (int i = 0; i < cluster.n; ++i) a_sharers |= uint16_t(1 << (first_sharer + (i << cluster.log2_m) + row));
-      RingPosition<STAGES> at;
-      at.advance(warp);
-      int turn = warp, begun = 0;  // counts of K tiles, over all work tiles; the sharers load K tiles in turn
-      for (; work < schedule.size; work += clusters) {
-        const WorkTile work_tile = share_of(work);
-        const TmaOperandTile<true> a{operands.a, work_tile.tile.m * BLK_M, work_tile.product};
-        const TmaOperandTile<B_K_CONTIGUOUS, BLK_K> b{operands.b, work_tile.tile.n * paths.columns, work_tile.product};
-        for (; turn < begun + work_tile.count; turn += WARPS, at.template advance_by<WARPS>()) {
-          const uint32_t stage = stages + at.stage * STAGE_BYTES, barrier = full + at.stage * 8;
-          const int k0 = (work_tile.first + turn - begun) * BLK_K;
-          mbarrier_wait(empty + at.stage * 8, at.parity ^ 1);
-          if (!issues) continue;
-          mbarrier_arrive_expect(barrier, (a.lines + b.lines) * kBoxBytes);
-          if (b.lines > 0 && (turn & (cluster.m - 1)) == row) {
-            if (cluster.m > 1) b.load_multicast(stage, barrier, k0, b_sharers);
-            else b.load(stage, barrier, k0);
+      with_layouts<false, true>(operands, [&](auto a_k, auto b_k) {
+        RingPosition<STAGES> at;
+        at.advance(warp);
+        int turn = warp, begun = 0;  // counts of K tiles, over all work tiles; the sharers load K tiles in turn
+        for (; work < schedule.size; work += clusters) {
+          const WorkTile work_tile = share_of(work);
+          const TmaOperandTile<decltype(a_k)::value> a{operands.a, work_tile.tile.m * BLK_M, work_tile.product};
+          const TmaOperandTile<decltype(b_k)::value, BLK_K> b{operands.b, work_tile.tile.n * paths.columns, work_tile.product};
+          for (; turn < begun + work_tile.count; turn += WARPS, at.template advance_by<WARPS>()) {
+            const uint32_t stage = stages + at.stage * STAGE_BYTES, barrier = full + at.stage * 8;
+            const int k0 = (work_tile.first + turn - begun) * BLK_K;
+            mbarrier_wait(empty + at.stage * 8, at.parity ^ 1);
+            if (!issues) continue;
+            mbarrier_arrive_expect(barrier, (a.lines + b.lines) * kBoxBytes);
+            if (b.lines > 0 && (turn & (cluster.m - 1)) == row) {
+              if (cluster.m > 1) b.load_multicast(stage, barrier, k0, b_sharers);
+              else b.load(stage, barrier, k0);
+            }
+            if (a.lines > 0 && (turn & (cluster.n - 1)) == column) {
+              if (cluster.n > 1) a.load_multicast(stage + B_BYTES, barrier, k0, a_sharers);
+              else a.load(stage + B_BYTES, barrier, k0);
+            }
           }
-          if (a.lines > 0 && (turn & (cluster.n - 1)) == column) {
-            if (cluster.n > 1) a.load_multicast(stage + B_BYTES, barrier, k0, a_sharers);
-            else a.load(stage + B_BYTES, barrier, k0);
-          }
+          begun += work_tile.count;
         }
-        begun += work_tile.count;
-      }
+      });
     }
   } else {  // consumer warpgroups
     // ---- main loop: products ----
@@ -184,7 +187,9 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
     };
     // Descriptors of the first stage, which the compiler thus does not compute again for each K tile.
     const uint64_t first_a = warp_uniform(tile_descriptor<true>(stages + B_BYTES, BLOCK));
-    const uint64_t first_b = warp_uniform(tile_descriptor<B_K_CONTIGUOUS>(stages + group * COLS * 128, BLOCK));
+    const uint32_t its_b = stages + group * COLS * 128;
+    const uint64_t first_b =
+        warp_uniform(operands.b.k_contiguous ? tile_descriptor<true>(its_b, BLOCK) : tile_descriptor<false>(its_b, BLOCK));
     RingPosition<STAGES> at;
     uint32_t use = 0;  // tiles that this warpgroup has finished
     for (int work = first_work(); work < schedule.size; work += clusters) {
@@ -198,11 +203,12 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
 #pragma unroll
           for (float& x : acc[n]) x = 0.f;
       };
-      const auto multiply = [&](bool accumulate) {  // the K tile in stage `at`
+      const auto multiply = [&](auto b_k, bool accumulate) {                                // the K tile in stage `at`
+        constexpr bool B_K = decltype(b_k)::value, VIA_REGISTERS = sizeof(T) == 4 && !B_K;  // wgmma does not transpose fp32
         const uint32_t offset = warp_uniform(at.stage * STAGE_BYTES);
         const uint64_t a = first_a + (offset >> 4), b = first_b + (offset >> 4);
         mbarrier_wait(full + at.stage * 8, at.parity);
-        if constexpr (B_VIA_REGISTERS) {
+        if constexpr (VIA_REGISTERS) {
           wgmma_wait<0>();  // the last K tile's fragments
           Tf32Fragment fragments[STEPS][BLOCKS_N];
           const auto load = [&](int k) {
@@ -226,8 +232,8 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
           for (int n = 0; n < BLOCKS_N; ++n)
 #pragma unroll
             for (int k = 0; k < STEPS; ++k)
-              wgmma<MmaType<MATH>, BLK_M, B_K_CONTIGUOUS, true>(
-                  acc[n], b + k * kNextK<B_K_CONTIGUOUS> + n * (BLOCK >> 4), a + k * kNextK<true>, accumulate || k > 0);
+              wgmma<MmaType<MATH>, BLK_M, B_K, true>(
+                  acc[n], b + k * kNextK<B_K> + n * (BLOCK >> 4), a + k * kNextK<true>, accumulate || k > 0);
         }
         wgmma_commit();
       };
@@ -235,8 +241,11 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
         if (inside()) epilogue.prefetch(place);
       };
       if (work_tile.count > 0) {
-        multiply_k_tiles(at, work_tile.count, multiply, prefetch, leave);
-        wgmma_wait<0>();
+        with_layouts<false, true>(operands, [&](auto, auto b_k) {
+          const auto multiply_in = [&](bool accumulate) { multiply(b_k, accumulate); };
+          multiply_k_tiles(at, work_tile.count, multiply_in, prefetch, leave);
+          wgmma_wait<0>();
+        });
         leave(at.stage);
         at.advance();
       } else {
@@ -290,14 +299,12 @@ Status launch_config(const Launch& call) {
   const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype), p.batch);
   const ConfigMaths<WgmmaMulticastMaths, kWgmmaMulticast[I].fp32> maths;
   return with_math(maths, call.math, [&](auto math) {
-    return with_b_layout(p, [&](auto b_k) {
-      TmaOperands operands = {};
-      const Status made = make_tma_operands(operands, call, true, b_k);
-      if (!made.ok()) return made;
-      return with_result<Operand<math>, kWgmmaMulticast[I].fp32_d>(p, [&](auto d) {
-        return launch_clusters<wgmma_multicast<I, math, typename decltype(d)::type, b_k>, true>(
-            call, schedule.size, 1, p, schedule, ClusterShape(call.modes.cluster), operands, paths);
-      });
+    TmaOperands operands = {};
+    const Status made = make_tma_operands(operands, call, true, order_of(p.b) == Order::col_major);
+    if (!made.ok()) return made;
+    return with_result<Operand<math>, kWgmmaMulticast[I].fp32_d>(p, [&](auto d) {
+      return launch_clusters<wgmma_multicast<I, math, typename decltype(d)::type>, true>(
+          call, schedule.size, 1, p, schedule, ClusterShape(call.modes.cluster), operands, paths);
     });
   });
 }

@@ -76,11 +76,12 @@ struct TmaDescriptors {
   CUtensorMap tile, last;  // last: for the last of several tiles, if that tile reaches beyond the matrix
   int outer, tile_outer;
   int next_product;  // matrices from a product's to the next one's; 0 if all share the operand
+  bool k_contiguous;
 };
 
 inline Status make_tma_descriptors(TmaDescriptors& map, const MatrixView& x, int64_t batch, int64_t outer, int64_t k,
                                    bool k_contiguous, int tile_outer) {
-  map.outer = int(outer), map.tile_outer = tile_outer, map.next_product = x.batch != 0;
+  map.outer = int(outer), map.tile_outer = tile_outer, map.next_product = x.batch != 0, map.k_contiguous = k_contiguous;
   if (k == 0) return {};
   const auto make = [&](CUtensorMap& to, int rows) { return make_box_map(to, x, batch, outer, k, k_contiguous, rows); };
   const Status tile = make(map.tile, rows_inside(tile_outer, outer, 8));
@@ -108,6 +109,18 @@ Status with_tma_operands(const Launch& call, Maths<MATHS...> maths, F&& act) {
       return made.ok() ? act(math, a_k, b_k, operands) : made;
     });
   });
+}
+
+// Calls act(a, b), which tell at compile time whether A and B are contiguous along K. A kernel that serves all layouts has a main
+// loop for each of them, and one epilogue. A_ANY, B_ANY: the operand may have either layout; otherwise K is contiguous.
+template <bool A_ANY, bool B_ANY, typename F>
+__device__ __forceinline__ void with_layouts(const TmaOperands& operands, F&& act) {
+  const auto with_b = [&](auto a_k) {
+    if (!B_ANY || operands.b.k_contiguous) act(a_k, std::true_type());
+    else if constexpr (B_ANY) act(a_k, std::false_type());
+  };
+  if (!A_ANY || operands.a.k_contiguous) with_b(std::true_type());
+  else if constexpr (A_ANY) with_b(std::false_type());
 }
 
 // Where vector `vector` of row `row` lies in a box, in bytes. The 128-byte swizzle puts it in place vector ^ row % 8.
