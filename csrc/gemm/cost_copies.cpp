@@ -16,9 +16,9 @@ constexpr double kKept = 0.8;        // of a pass over it, what that saves
 // more: predictions of split-K spread more than others, and of many that look equal the pick is one that is predicted too short.
 constexpr double kReduce = 3.3;         // finish one kernel, start the reduction and read the first kernel's results
 constexpr double kReduceLayer = 0.035;  // of each layer, whose loads follow the last one's addition
-constexpr double kInL2 = 50e6;       // bytes that a reduction finds in L2; by hand, odd fp32 rows come half as fast from DRAM
-constexpr double kFromL2 = 0.9;      // of their time from DRAM
-constexpr double kPartsStart = 1.2;  // by hand, of the parts of fp32, until the product reads them
+constexpr double kInL2 = 50e6;        // bytes that a reduction finds in L2; by hand, odd fp32 rows come half as fast from DRAM
+constexpr double kFromL2 = 0.9;       // of their time from DRAM
+constexpr double kPartsStart = 1.38;  // of the parts of fp32, until the product reads them
 // By hand, of an SM, a tile that make_k_contiguous transposes, however few of its elements lie in the matrix: 361 products of 1x704x22
 // whose B is transposed take 22.9 us on an H200, and were predicted to take 14 without it.
 constexpr double kTransposedTile = 0.45;

@@ -13,6 +13,8 @@ namespace {
 constexpr double kSkinnyBy4 = 1.45;      // loads of operands whose rows are aligned to 4 bytes or less
 constexpr double kSkinnyLatency = 1.85;  // of a K tile's loads, which begin while those before it are multiplied
 constexpr double kSkinnyParts = 25;      // by hand, TFLOP/s of fp32 in parts: splitting B takes its time in any configuration
+constexpr double kSkinnyAlongN = 1.15;   // of a batch's waves of blocks of eight warps, whose loads of B are 64 bytes of a row
+constexpr double kOneWarpC = 0.2;        // by hand, of blocks of one warp, a tile of a full C that they read by element
 constexpr double kOneWarpStep = 0.932;   // of blocks of one warp, a K tile's loads
 constexpr double kOneWarpRow = 0.59;     // of their products and epilogue, what a single row takes
 // By hand, of a further wave of a batch, whose products have blocks of their own: 192 x 1x1981x96 takes 94.6 us in 46 waves (H100).
@@ -59,14 +61,19 @@ double estimate_skinny(const KernelTraits& kernel, const Config& config, Math ma
   const double rows = double(std::min<int64_t>(full, p.m)) / full;
   const bool one_warp = config.threads == 32;
   const double of_rows = one_warp ? kOneWarpRow + (1 - kOneWarpRow) * rows : 1;
+  const bool large = kernel.unit != Unit::simt && config.threads == 256;
+  const double along_n = large && p.batch > 1 && order_of(p.b) == Order::row_major && p.n > 1 ? kSkinnyAlongN : 1;
   const double product =
       k_tiles * norm4(products * resident * copies * of_rows, one_warp ? kOneWarpStep : kSkinnyLatency / (config.stages + 1));
   const bool odd = alignment(p.d, p.m, p.n) != 16 && !is_f32(p.d.dtype);
+  const bool c_by_element = has_full_c(p) && p.n > 1 && alignment(p.c, p.m, p.n) != 16;
+  const double of_tile = rows * double(std::min<int64_t>(p.n, config.tile_n)) / config.tile_n;  // that lies in the matrix
+  const double of_c = one_warp && c_by_element ? kOneWarpC * resident * of_tile : 0;
   const double epilogue =
-      config.epilogue_us * of_rows * (odd ? kOddVectors : 1) + activation_us(p.activation) * large_tiles(config);
+      config.epilogue_us * of_rows * (odd ? kOddVectors : 1) + activation_us(p.activation) * large_tiles(config) + of_c;
   const Waves waves = waves_of(config, p, modes, device, false);
   const double starts = kSkinnyWave * double(std::max<int64_t>(0, waves.count - 1));
-  const double loads = kernel.unit != Unit::simt ? 1 : by < 16 ? kSimtWords : kSimtVectors;
+  const double loads = kernel.unit != Unit::simt ? along_n : by < 16 ? kSimtWords : kSimtVectors;
   // Blocks of four warps use PDL if the SMs hold all of them at once (launch_rows). So do those of one, whose constants were fitted with it.
   const bool at_once = blocks_of(p, config, modes) <= int64_t(device.gpu.num_sms) * config.blocks_per_sm;
   const bool four_warps = config.threads == 128 && at_once && !needs_order(p, config, modes);

@@ -99,7 +99,7 @@ constexpr double kDirectF32Narrow = 1.46, kDirectF32Few = 1.71;  // of these, fo
 constexpr double kDirectF32Chunk = 0.139;
 constexpr double kDirectF32C = 0.271;
 constexpr double kDirectF32By8 = 1.15, kDirectF32By4 = 2.48;
-constexpr double kDirectF32Wait = 0.717;
+constexpr double kDirectF32Wait = 0.717, kDirectF32WaitFew = 1.1;  // the second of 8 rows at a time
 
 // simt_kstage. Its configurations' rates were fitted to 835 times on an H200 (bench.candidates --float32 --seed 20311126).
 constexpr double kKstageLaunch = 2.78;
@@ -223,7 +223,7 @@ double estimate_direct(const KernelTraits&, const Config& any_dtype, Math, const
     load = depth * (kDirectF32Load + kDirectF32Access * (accesses - 1));
     products = kDirectF32Step * depth * (config.tile_m == 8 ? kDirectF32Few : shape.width == 16 ? kDirectF32Narrow : 1);
     of_d = by(kDirectF32By8, kDirectF32By4) * (kDirectF32Chunk + kDirectF32C * full_c);
-    wait = kDirectF32Wait;
+    wait = config.tile_m == 8 ? kDirectF32WaitFew : kDirectF32Wait;
     panel = kDirectF32Panel, start = kDirectF32Start + kDirectF32Depth * depth;
   } else {
     load = kDirectLoad * depth + kDirectAccess * steps * accesses;
