@@ -39,7 +39,8 @@ namespace {
 // D is the result's type if the epilogue uses nothing but TMA (TmaPaths::tma_only). Otherwise D is void, and the kernel chooses
 // an epilogue at run time. The code of all epilogues is 310 KB. The parts that run lie scattered in it, and the instruction
 // cache fetches them anew for each tile: 16384x4096x128 with a bias took 52.4 us on an H200, and 46.3 us with a kernel of its
-// own (bench/results/h200-tried.md, "Where a tile's time goes").
+// own (bench/results/h200-tried.md, "Where a tile's time goes"). The operands say at run time which layouts they have
+// (with_layouts).
 template <int I, Math MATH, typename D>
 __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) void wgmma_tma(
     const GemmDesc p, const Schedule schedule, const __grid_constant__ TmaOperands operands,

@@ -50,7 +50,7 @@ __device__ __forceinline__ Tf32Fragment transposed_fragment(uint32_t smem, int t
           ld_shared_4(smem + 4 * kBoxBytes + (at ^ 96))};
 }
 
-// A has K contiguous. D is 16-bit or fp32. The launch decides the cluster.
+// A has K contiguous. D is 16-bit or fp32. The launch decides the cluster, and its operands which layout B has (with_layouts).
 template <int I, Math MATH, typename D>
 __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].blocks_per_sm) void wgmma_multicast(
     const GemmDesc p, const Schedule schedule, const ClusterShape cluster, const __grid_constant__ TmaOperands operands,
