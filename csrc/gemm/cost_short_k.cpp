@@ -99,7 +99,7 @@ constexpr double kDirectF32Narrow = 1.46, kDirectF32Few = 1.71;  // of these, fo
 constexpr double kDirectF32Chunk = 0.139;
 constexpr double kDirectF32C = 0.271;
 constexpr double kDirectF32By8 = 1.15, kDirectF32By4 = 2.48;
-constexpr double kDirectF32Wait = 0.717, kDirectF32WaitFew = 1.1;  // the second of 8 rows at a time
+constexpr double kDirectF32Wait = 0.717, kDirectF32WaitFew = 1.1;  // the second, by hand, of 8 rows at a time
 
 // simt_kstage. Its configurations' rates were fitted to 835 times on an H200 (bench.candidates --float32 --seed 20311126).
 constexpr double kKstageLaunch = 2.78;

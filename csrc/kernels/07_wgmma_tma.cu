@@ -40,7 +40,7 @@ namespace {
 // an epilogue at run time. The code of all epilogues is 310 KB. The parts that run lie scattered in it, and the instruction
 // cache fetches them anew for each tile: 16384x4096x128 with a bias took 52.4 us on an H200, and 46.3 us with a kernel of its
 // own (bench/results/h200-tried.md, "Where a tile's time goes"). The operands say at run time which layouts they have
-// (with_layouts).
+// (with_tma_layouts).
 template <int I, Math MATH, typename D>
 __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) void wgmma_tma(
     const GemmDesc p, const Schedule schedule, const __grid_constant__ TmaOperands operands,
@@ -51,8 +51,8 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
   constexpr int BLK_M = CONFIG.tile_m, BLK_N = CONFIG.tile_n, STAGES = CONFIG.stages, BOXES = CONFIG.boxes;
   constexpr int BLK_K = kBoxBytes / int(sizeof(T)), STEPS = 4, GROUPS = CONFIG.threads / 128 - 1;
   constexpr bool PINGPONG = CONFIG.pingpong, kTmaOnly = !std::is_void_v<D>;
-  constexpr bool ANY = sizeof(T) == 2;      // layout of A and B; in fp32 both have K contiguous
-  constexpr bool REALLOCATES = GROUPS > 1;  // moves registers from the producer to the consumers (setmaxnreg)
+  constexpr bool ANY_LAYOUT = sizeof(T) == 2;  // of A and B; in fp32 both have K contiguous
+  constexpr bool REALLOCATES = GROUPS > 1;     // moves registers from the producer to the consumers (setmaxnreg)
   constexpr int ROWS = PINGPONG ? BLK_M : BLK_M / GROUPS, BLOCKS_M = ROWS / 64;  // of a consumer warpgroup's tile
   constexpr int A_BYTES = BLK_M * 128, B_BYTES = wgmma_tma_b_lines(BLK_N) * 128, STAGE_BYTES = A_BYTES + B_BYTES;
   constexpr int BLOCK = 64 * 128;  // bytes of 64 rows of A or 64 columns of B in a stage, whichever direction is contiguous
@@ -83,7 +83,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
   __syncthreads();
   if (schedule.prefetched > 0 && threadIdx.x == 0) {  // see prefetches_k_tiles
     const WorkTile first = schedule[blockIdx.x];
-    with_layouts<ANY, ANY>(operands, [&](auto a_k, auto b_k) {
+    with_tma_layouts<ANY_LAYOUT, ANY_LAYOUT>(operands, [&](auto a_k, auto b_k) {
       const TmaOperandTile<decltype(a_k)::value> a{operands.a, first.tile.m * BLK_M, first.product};
       const TmaOperandTile<decltype(b_k)::value> b{operands.b, first.tile.n * BLK_N, first.product};
       for (int t = 0; t < min(first.count, schedule.prefetched); ++t) {
@@ -104,7 +104,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     if (REALLOCATES) warpgroup_reg_dealloc<40>();
     if (warp_uniform(int(threadIdx.x) / 32) != 0) return;
     const bool issues = elect_one();
-    with_layouts<ANY, ANY>(operands, [&](auto a_k, auto b_k) {
+    with_tma_layouts<ANY_LAYOUT, ANY_LAYOUT>(operands, [&](auto a_k, auto b_k) {
       RingPosition<STAGES> at;
       for (int work = blockIdx.x; work < schedule.size; work += gridDim.x) {
         const WorkTile work_tile = schedule[work];
@@ -172,7 +172,7 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
       if (PINGPONG && thread == 0) mbarrier_arrive(order + (1 - group) * 8);
     };
     if (work_tile.count > 0) {
-      with_layouts<ANY, ANY>(operands, [&](auto a_k, auto b_k) {
+      with_tma_layouts<ANY_LAYOUT, ANY_LAYOUT>(operands, [&](auto a_k, auto b_k) {
         const auto multiply_in = [&](bool accumulate) { multiply(a_k, b_k, accumulate); };
         multiply_k_tiles(at, work_tile.count, multiply_in, prefetch, leave);
         end_turn();

@@ -50,7 +50,7 @@ __device__ __forceinline__ Tf32Fragment transposed_fragment(uint32_t smem, int t
           ld_shared_4(smem + 4 * kBoxBytes + (at ^ 96))};
 }
 
-// A has K contiguous. D is 16-bit or fp32. The launch decides the cluster, and its operands which layout B has (with_layouts).
+// A has K contiguous. D is 16-bit or fp32. The launch decides the cluster, and its operands which layout B has (with_tma_layouts).
 template <int I, Math MATH, typename D>
 __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].blocks_per_sm) void wgmma_multicast(
     const GemmDesc p, const Schedule schedule, const ClusterShape cluster, const __grid_constant__ TmaOperands operands,
@@ -116,7 +116,7 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
   };
   if (schedule.prefetched > 0 && threadIdx.x == 0) {  // each sharer prefetches what it loads
     const WorkTile first = share_of(cluster_id());
-    with_layouts<false, true>(operands, [&](auto a_k, auto b_k) {
+    with_tma_layouts<false, true>(operands, [&](auto a_k, auto b_k) {
       const TmaOperandTile<decltype(a_k)::value> a{operands.a, first.tile.m * BLK_M, first.product};
       const TmaOperandTile<decltype(b_k)::value, BLK_K> b{operands.b, first.tile.n * paths.columns, first.product};
       for (int t = 0; t < min(first.count, schedule.prefetched); ++t) {
@@ -144,7 +144,7 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
       const uint16_t b_sharers = uint16_t(((1 << cluster.m) - 1) << (first_sharer + (column << cluster.log2_m)));
       uint16_t a_sharers = 0;
       for (int i = 0; i < cluster.n; ++i) a_sharers |= uint16_t(1 << (first_sharer + (i << cluster.log2_m) + row));
-      with_layouts<false, true>(operands, [&](auto a_k, auto b_k) {
+      with_tma_layouts<false, true>(operands, [&](auto a_k, auto b_k) {
         RingPosition<STAGES> at;
         at.advance(warp);
         int turn = warp, begun = 0;  // counts of K tiles, over all work tiles; the sharers load K tiles in turn
@@ -241,7 +241,7 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
         if (inside()) epilogue.prefetch(place);
       };
       if (work_tile.count > 0) {
-        with_layouts<false, true>(operands, [&](auto, auto b_k) {
+        with_tma_layouts<false, true>(operands, [&](auto, auto b_k) {
           const auto multiply_in = [&](bool accumulate) { multiply(b_k, accumulate); };
           multiply_k_tiles(at, work_tile.count, multiply_in, prefetch, leave);
           wgmma_wait<0>();

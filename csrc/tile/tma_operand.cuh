@@ -114,7 +114,7 @@ Status with_tma_operands(const Launch& call, Maths<MATHS...> maths, F&& act) {
 // Calls act(a, b), which tell at compile time whether A and B are contiguous along K. A kernel that serves all layouts has a main
 // loop for each of them, and one epilogue. A_ANY, B_ANY: the operand may have either layout; otherwise K is contiguous.
 template <bool A_ANY, bool B_ANY, typename F>
-__device__ __forceinline__ void with_layouts(const TmaOperands& operands, F&& act) {
+__device__ __forceinline__ void with_tma_layouts(const TmaOperands& operands, F&& act) {
   const auto with_b = [&](auto a_k) {
     if (!B_ANY || operands.b.k_contiguous) act(a_k, std::true_type());
     else if constexpr (B_ANY) act(a_k, std::false_type());
