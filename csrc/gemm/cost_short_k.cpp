@@ -88,7 +88,7 @@ constexpr double kDirectStream = 1.03;                 // of DRAM's time
 // chunk of columns completes them. Set by hand to 1000000x300x100, 5162x8284x2, and batches of 350x350x32 and 1018x1018x80.
 constexpr double kDirectTorn16 = 2.6, kDirectTorn32 = 3.4;
 constexpr double kDirectLargeD = 25e6;  // bytes, half of an H200's L2; by hand
-// The same in fp32. These, simt_kstage's and simt_short's are means of fits to halves of 217 problems on an H200 ("The shortest K in fp32").
+// The same in fp32. These and simt_kstage's are means of fits to halves of 217 problems on an H200 ("The shortest K in fp32").
 constexpr double kDirectF32Start = 1.41;
 constexpr double kDirectF32Panel = 0.345;
 constexpr double kDirectF32Load = 0.0396;   // with the parts of these rows
@@ -110,11 +110,12 @@ constexpr double kKstageFullC = 1.13;     // the same of reading a full C
 constexpr double kKstageAlone = 1.22;     // tiles that an SM finishes in the time of one
 constexpr double kKstageElements = 1.05;  // copies of an operand by element
 
-// simt_short. Its rate was fitted to 208 times on an H200.
-constexpr double kSimtShortLaunch = 2.3;
-constexpr double kSimtShortKTile = 0.776;     // the latency of a K tile's loads
-constexpr double kSimtShortLoad = 0.0874;     // of 16 elements of K of 64 rows or columns, while only the instructions run
-constexpr double kSimtShortEpilogue = 0.512;  // the same of a tile of 64x64
+// simt_short. Its rate was fitted to 208 times on an H200, and what follows but for the last two to 119 problems, as means of fits to
+// halves (h200-tried.md, "Predictions of batches, again").
+constexpr double kSimtShortLaunch = 3.68, kSimtShortLaunchOne = 2.41;  // the second of one wave
+constexpr double kSimtShortKTile = 0.843;                              // the latency of a K tile's loads
+constexpr double kSimtShortLoad = 0.0823;     // of 16 elements of K of 64 rows or columns, while only the instructions run
+constexpr double kSimtShortEpilogue = 0.426;  // the same of a tile of 64x64
 constexpr double kSimtShortFullC = 0.756;     // the same of its full C
 constexpr double kSimtShortOdd = 1.4;         // of both, by element
 
@@ -268,7 +269,8 @@ double estimate_simt_short(const KernelTraits& kernel, const Config& config, Mat
   const double epilogue =
       odd * (kSimtShortEpilogue + (has_full_c(p) ? kSimtShortFullC : 0)) * config.tile_m * config.tile_n / (64 * 64);
   const double busy = double(ceil_div(work, device.gpu.num_sms)) * (products + loads + epilogue);
-  const double launch = kSimtShortLaunch + (would_crowd(p, config, modes, device.gpu.num_sms) ? kKstageFreshGrid : 0);
+  const double start = waves > 1 ? kSimtShortLaunch : kSimtShortLaunchOne;
+  const double launch = start + (would_crowd(p, config, modes, device.gpu.num_sms) ? kKstageFreshGrid : 0);
   return norm4(busy, waves * double(k_tiles) * kSimtShortKTile, dram_us(p, 1, device)) + launch;
 }
 
