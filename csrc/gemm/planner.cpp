@@ -90,14 +90,14 @@ bool must_repack_a(const Candidate& x, const PlanKey& key) {
   if (by_number && key.k > 0 && !numbers_rows(key.a)) return true;
   if (x.kernel->access == OperandAccess::dense_a_along_k) return StreamedShape::must_repack(key.a, key.m, key.k, *x.config);
   const bool anywhere = by_number && order_of(key.b) == Order::row_major;
-  return needs_repack(key.a, key.m, key.k, x.a_along_k(), anywhere ? 2 : x.config->alignment);
+  return needs_repack(key.a, key.m, key.k, x.copied_a(key).along, anywhere ? 2 : x.config->alignment);
 }
 
 // Whether a kernel that reads vectors needs B repacked.
 bool must_repack_b(const Candidate& x, const PlanKey& key) {
-  const int bytes = b_alignment(x.kernel->access, *x.config);
-  if (x.b_along_n()) return key.k > 0 && needs_repack(key.b, key.k, key.n, true, bytes);
-  return needs_repack(transpose(key.b), key.n, key.k, x.b_along_k(), bytes);
+  if (x.copies_b_along_n() && key.k == 0) return false;
+  const auto b = x.copied_b(key);
+  return needs_repack(b.x, b.rows, b.length, b.along, b_alignment(x.kernel->access, *x.config));
 }
 
 // Whether a kernel has a math for operands of this dtype.
@@ -125,10 +125,11 @@ Candidate evaluate(const KernelTraits& kernel, const Config& config, Math math, 
     x.microseconds += key.k > 0 ? float(parts_us(key, device)) : 0;
     return x;
   }
-  if (x.repack_a) x.microseconds += float(repack_us(key.a, key.batch, key.m, key.k, x.a_along_k(), device));
-  if (x.repack_b)
-    x.microseconds += float(x.b_along_n() ? repack_us(key.b, key.batch, key.k, key.n, true, device)
-                                          : repack_us(transpose(key.b), key.batch, key.n, key.k, x.b_along_k(), device));
+  const auto copy_us = [&](const Copied<MatrixKey>& from) {
+    return float(repack_us(from.x, key.batch, from.rows, from.length, from.along, device));
+  };
+  if (x.repack_a) x.microseconds += copy_us(x.copied_a(key));
+  if (x.repack_b) x.microseconds += copy_us(x.copied_b(key));
   return x;
 }
 
@@ -162,12 +163,13 @@ std::string name_of(const Cluster& x) {
 }  // namespace
 
 PlanKey after_repacks(PlanKey key, const Candidate& x) {
-  if (x.repack_a) key.a = repacked(key.a, key.m, key.k, x.a_along_k()), key.a.alignment = 16;
-  if (x.repack_b) {
-    key.b = x.b_along_n() ? repacked(key.b, key.k, key.n, true)
-                          : transpose(repacked(transpose(key.b), key.n, key.k, x.b_along_k()));
-    key.b.alignment = 16;
-  }
+  const auto copy_of = [](const Copied<MatrixKey>& from) {
+    MatrixKey copy = repacked(from.x, from.rows, from.length, from.along);
+    copy.alignment = 16;
+    return copy;
+  };
+  if (x.repack_a) key.a = copy_of(x.copied_a(key));
+  if (x.repack_b) key.b = x.b_of_copy(copy_of(x.copied_b(key)));
   return key;
 }
 
@@ -175,15 +177,12 @@ Workspace workspace_of(const PlanKey& key, const Candidate& x) {
   const PlanKey p = x.exchanged ? exchange_operands(key) : key;
   const auto aligned = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
   Workspace w{};
-  const auto copy = [&](const MatrixKey& operand, int64_t outer, int64_t k, bool along_k) {
-    return aligned(x.writes_parts() ? PartsLayout{outer, k, matrices_of(operand, p.batch)}.bytes()
-                                    : repacked_bytes(operand, p.batch, outer, k, along_k));
+  const auto copy = [&](const Copied<MatrixKey>& from) {
+    return aligned(x.writes_parts() ? PartsLayout{from.rows, from.length, matrices_of(from.x, p.batch)}.bytes()
+                                    : repacked_bytes(from.x, p.batch, from.rows, from.length, from.along));
   };
-  const auto copy_of_b = [&] {
-    return x.b_along_n() ? copy(p.b, p.k, p.n, true) : copy(transpose(p.b), p.n, p.k, x.b_along_k());
-  };
-  w.b = x.repack_a ? copy(p.a, p.m, p.k, x.a_along_k()) : 0;
-  w.partials = w.b + (x.repack_b ? copy_of_b() : 0);
+  w.b = x.repack_a ? copy(x.copied_a(p)) : 0;
+  w.partials = w.b + (x.repack_b ? copy(x.copied_b(p)) : 0);
   w.size = w.partials + x.layers() * p.batch * p.m * x.partials_pitch(p.n) * 4;
   return w;
 }

@@ -9,6 +9,15 @@
 
 namespace tc {
 
+// An operand as a copy into workspace reads it, (rows, length). `along`: the length must be contiguous in the copy. X is a MatrixView or
+// a MatrixKey.
+template <typename X>
+struct Copied {
+  X x;
+  int64_t rows, length;
+  bool along;
+};
+
 // A kernel's configuration for a problem, and its modes.
 struct Candidate {
   const KernelTraits* kernel = nullptr;
@@ -25,10 +34,22 @@ struct Candidate {
   int index() const { return int(config - kernel->configs.first); }
   // Whether workspace takes the parts of A and B, instead of copies (repack_a and repack_b are then true).
   bool writes_parts() const { return kernel->access == OperandAccess::parts; }
-  // Whether the kernel needs A and B with K contiguous, or B with N.
-  bool a_along_k() const { return repacks_a_along_k(kernel->access, math); }
-  bool b_along_k() const { return repacks_b_along_k(kernel->access, math); }
-  bool b_along_n() const { return repacks_b_along_n(kernel->access); }
+  bool copies_b_along_n() const { return repacks_b_along_n(kernel->access); }
+  // A as (M, K), and B as (N, K), or as (K, N) if its copy has N contiguous. P is a GemmDesc or a PlanKey.
+  template <typename P>
+  auto copied_a(const P& p) const {
+    return Copied<decltype(p.a)>{p.a, p.m, p.k, repacks_a_along_k(kernel->access, math)};
+  }
+  template <typename P>
+  auto copied_b(const P& p) const {
+    return copies_b_along_n() ? Copied<decltype(p.b)>{p.b, p.k, p.n, true}
+                              : Copied<decltype(p.b)>{transpose(p.b), p.n, p.k, repacks_b_along_k(kernel->access, math)};
+  }
+  // B, (K, N), of its copy as copied_b() has it.
+  template <typename X>
+  X b_of_copy(const X& copy) const {
+    return copies_b_along_n() ? copy : transpose(copy);
+  }
   // The pitch of the rows of partial products, which begin at 16-byte boundaries.
   static int64_t partials_pitch(int64_t n) { return (n + 3) / 4 * 4; }
   // Layers of partial products in workspace. 0: D is written directly.

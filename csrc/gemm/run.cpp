@@ -1,17 +1,17 @@
 #include "run.h"
 
+#include <utility>
+
 namespace tc {
 
 Status run(const GemmDesc& desc, const Candidate& candidate, const DeviceSpec& device, void* workspace, void* stream) {
   const Workspace offsets = workspace_of(key_of(desc), candidate);
   GemmDesc p = candidate.exchanged ? exchange_operands(desc) : desc;
   char* const base = static_cast<char*>(workspace);
-  const auto repack = [&](MatrixView& x, int64_t outer, int64_t k, bool along_k, void* memory) {  // x is (outer, k)
-    MatrixView target = repacked(x, outer, k, along_k);
-    target.data = memory;
-    const Status status = launch_repack(x, target, p.batch, outer, k, device, stream);
-    x = target;
-    return status;
+  const auto copy = [&](const Copied<MatrixView>& from, void* memory) {
+    MatrixView to = repacked(from.x, from.rows, from.length, from.along);
+    to.data = memory;
+    return std::pair(to, launch_repack(from.x, to, p.batch, from.rows, from.length, device, stream));
   };
   Launch::Parts parts = {};
   if (candidate.writes_parts()) {
@@ -21,17 +21,17 @@ Status run(const GemmDesc& desc, const Candidate& candidate, const DeviceSpec& d
       const Status status = launch_parts(p, parts.a, parts.b, device, stream);
       if (!status.ok()) return status;
     }
-  } else if (candidate.repack_a) {
-    const Status status = repack(p.a, p.m, p.k, candidate.a_along_k(), base + offsets.a);
-    if (!status.ok()) return status;
-  }
-  if (candidate.repack_b && !candidate.writes_parts()) {
-    const bool along_n = candidate.b_along_n();
-    MatrixView b = along_n ? p.b : transpose(p.b);
-    const Status status =
-        along_n ? repack(b, p.k, p.n, true, base + offsets.b) : repack(b, p.n, p.k, candidate.b_along_k(), base + offsets.b);
-    if (!status.ok()) return status;
-    p.b = along_n ? b : transpose(b);
+  } else {
+    if (candidate.repack_a) {
+      const auto [a, status] = copy(candidate.copied_a(p), base + offsets.a);
+      if (!status.ok()) return status;
+      p.a = a;
+    }
+    if (candidate.repack_b) {
+      const auto [b, status] = copy(candidate.copied_b(p), base + offsets.b);
+      if (!status.ok()) return status;
+      p.b = candidate.b_of_copy(b);
+    }
   }
   const Launcher launch = candidate.kernel->code[candidate.index()].launch;
   const auto product = [&](const GemmDesc& of) {
