@@ -4,6 +4,7 @@
 #include "ceil_div.h"
 #include "cost_model.h"
 #include "cost_parts.h"
+#include "run.h"
 
 namespace tc {
 namespace {
@@ -22,7 +23,6 @@ constexpr double kPartsStart = 1.38;  // of the parts of fp32, until the product
 // By hand, of an SM, a tile that make_k_contiguous transposes, however few of its elements lie in the matrix: 361 products of 1x704x22
 // whose B is transposed take 22.9 us on an H200, and were predicted to take 14 without it.
 constexpr double kTransposedTile = 0.45;
-constexpr int64_t kTransposedEdge = 64;  // elements along each edge of such a tile: BLK in kernels/00_workspace.cu
 
 }  // namespace
 
@@ -32,7 +32,8 @@ double repack_us(const MatrixKey& x, int64_t batch, int64_t outer, int64_t k, bo
   const double bytes = double(matrices * outer) * double(k) * size_of(x.dtype);
   const double moved = (2 * bytes - kKept * std::max(0.0, std::min(bytes, 2 * kKeptBytes - bytes))) / bytes_per_us(device);
   const bool transposes = along_k && order_of(x) != Order::row_major;
-  const double tiles = transposes ? double(matrices * ceil_div(outer, kTransposedEdge) * ceil_div(k, kTransposedEdge)) : 0;
+  const double tiles =
+      transposes ? double(matrices * ceil_div(outer, int64_t(kTransposedEdge)) * ceil_div(k, int64_t(kTransposedEdge))) : 0;
   return std::max(moved, kTransposedTile * tiles / device.gpu.num_sms) + kRepack;
 }
 

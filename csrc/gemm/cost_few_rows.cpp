@@ -13,7 +13,7 @@ namespace {
 constexpr double kSkinnyBy4 = 1.45;      // loads of operands whose rows are aligned to 4 bytes or less
 constexpr double kSkinnyLatency = 1.85;  // of a K tile's loads, which begin while those before it are multiplied
 constexpr double kSkinnyParts = 25;      // by hand, TFLOP/s of fp32 in parts: splitting B takes its time in any configuration
-constexpr double kSkinnyAlongN = 1.15;   // of a batch's waves of blocks of eight warps, whose loads of B are 64 bytes of a row
+constexpr double kSkinnyAlongN = 1.15;   // by hand, of a batch's waves of blocks of eight warps along rows of B
 constexpr double kOneWarpC = 0.2;        // by hand, of blocks of one warp, a tile of a full C that they read by element
 constexpr double kOneWarpStep = 0.932;   // of blocks of one warp, a K tile's loads
 constexpr double kOneWarpRow = 0.59;     // of their products and epilogue, what a single row takes
@@ -61,8 +61,8 @@ double estimate_skinny(const KernelTraits& kernel, const Config& config, Math ma
   const double rows = double(std::min<int64_t>(full, p.m)) / full;
   const bool one_warp = config.threads == 32;
   const double of_rows = one_warp ? kOneWarpRow + (1 - kOneWarpRow) * rows : 1;
-  const bool large = kernel.unit != Unit::simt && config.threads == 256;
-  const double along_n = large && p.batch > 1 && order_of(p.b) == Order::row_major && p.n > 1 ? kSkinnyAlongN : 1;
+  const bool eight_warps = kernel.unit != Unit::simt && config.threads == 256;
+  const double along_n = eight_warps && p.batch > 1 && order_of(p.b) == Order::row_major && p.n > 1 ? kSkinnyAlongN : 1;
   const double product =
       k_tiles * norm4(products * resident * copies * of_rows, one_warp ? kOneWarpStep : kSkinnyLatency / (config.stages + 1));
   const bool odd = alignment(p.d, p.m, p.n) != 16 && !is_f32(p.d.dtype);

@@ -61,11 +61,11 @@ constexpr double kShiftedKTile = 0.48;  // its producers' copies, shifts and sto
 constexpr double kShiftedRows = 0.1;    // of 64 rows of A beside them
 constexpr double kShiftedTile = 3;      // a tile's first copies of B, which nothing hides
 
-// wgmma_bf16x6 and wgmma_bf16x6_rs, by hand but for the first, which was fitted to 119 problems on an H200 with cost_copies.cpp's
-// kPartsStart.
-// What a wave of 128x128 tiles waits until the next one multiplies. Tiles of 128x64 wait less: 100352x512x128 with a full C takes 269 us
-// in the former and 232 in the latter.
+// What a wave of 128x128 tiles of wgmma_bf16x6 waits until the next one multiplies, fitted to 119 problems on an H200 together with
+// cost_copies.cpp's kPartsStart. Tiles of 128x64 wait less: 100352x512x128 with a full C takes 269 us in the former and 232 in the latter.
 constexpr double kPartsNextTile = 2.33;
+
+// wgmma_bf16x6_rs, by hand.
 constexpr double kRsKTile = 0.5;   // a K tile's loads, splits and additions
 constexpr double kRsNarrow = 1.5;  // of it, where rows of the long operand are not aligned to 16 bytes
 constexpr double kRsStart = 1.2;   // the first loads

@@ -90,7 +90,8 @@ bool must_repack_a(const Candidate& x, const PlanKey& key) {
   if (by_number && key.k > 0 && !numbers_rows(key.a)) return true;
   if (x.kernel->access == OperandAccess::dense_a_along_k) return StreamedShape::must_repack(key.a, key.m, key.k, *x.config);
   const bool anywhere = by_number && order_of(key.b) == Order::row_major;
-  return needs_repack(key.a, key.m, key.k, x.copied_a(key).along, anywhere ? 2 : x.config->alignment);
+  const auto a = x.copied_a(key);
+  return needs_repack(a.x, a.rows, a.length, a.along, anywhere ? 2 : x.config->alignment);
 }
 
 // Whether a kernel that reads vectors needs B repacked.

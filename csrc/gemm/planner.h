@@ -34,6 +34,7 @@ struct Candidate {
   int index() const { return int(config - kernel->configs.first); }
   // Whether workspace takes the parts of A and B, instead of copies (repack_a and repack_b are then true).
   bool writes_parts() const { return kernel->access == OperandAccess::parts; }
+  // Whether a copy of B has N contiguous.
   bool copies_b_along_n() const { return repacks_b_along_n(kernel->access); }
   // A as (M, K), and B as (N, K), or as (K, N) if its copy has N contiguous. P is a GemmDesc or a PlanKey.
   template <typename P>

@@ -10,6 +10,9 @@ Status run(const GemmDesc& desc, const Candidate& candidate, const DeviceSpec& d
 
 // kernels/00_workspace.cu defines launch_repack and launch_reduce.
 
+// Elements along each edge of the tiles by which a copy transposes.
+inline constexpr int kTransposedEdge = 64;
+
 // Copies the x of `batch` products, (outer, K) each, to `target`, which has the strides of repacked(x, outer, k).
 Status launch_repack(const MatrixView& x, const MatrixView& target, int64_t batch, int64_t outer, int64_t k,
                      const DeviceSpec& device, void* stream);

@@ -68,7 +68,7 @@ __global__ __launch_bounds__(THREADS, 3) void realign(const char* source, int64_
   }
 }
 
-constexpr int BLK = 64;  // a tile of make_k_contiguous has BLK elements of outer and BLK of K
+constexpr int BLK = kTransposedEdge;  // a tile of make_k_contiguous has BLK elements of outer and BLK of K
 
 // Copies element (o, k) of the source to target[o * leading + k] and writes zeros from K up to `leading`. The source is (outer,
 // K) and may have any strides. Reads follow its smaller stride; `along_k` says that this is K's. Every write is a 16-byte

@@ -206,8 +206,12 @@ Status launch_config(const Launch& call) {
   const Status status = make_tma_paths(paths, p, call.modes.k_slices, call.config.tile_n);
   if (!status.ok()) return status;
   const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype), p.batch);
-  const ConfigMaths<WgmmaTmaMaths, kWgmmaTma[I].fp32> maths;
-  return with_tma_operands(call, maths, [&](auto math, auto, auto, const TmaOperands& operands) {
+  const bool along_k = is_f32(p.a.dtype);  // if need be in a copy
+  TmaOperands operands = {};
+  const Status made = make_tma_operands(
+      operands, call, along_k || order_of(p.a) == Order::row_major, along_k || order_of(p.b) == Order::col_major);
+  if (!made.ok()) return made;
+  return with_math(ConfigMaths<WgmmaTmaMaths, kWgmmaTma[I].fp32>(), call.math, [&](auto math) {
     const auto launch = [&](auto d) {
       return launch_walk<wgmma_tma<I, math, typename decltype(d)::type>, true>(call, p, schedule, operands, paths);
     };

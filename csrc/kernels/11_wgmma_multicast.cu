@@ -297,11 +297,10 @@ Status launch_config(const Launch& call) {
   const Status status = make_transposed_paths(paths, p, parts, call.modes);
   if (!status.ok()) return status;
   const Schedule schedule(call, kBoxBytes / size_of(p.a.dtype), p.batch);
-  const ConfigMaths<WgmmaMulticastMaths, kWgmmaMulticast[I].fp32> maths;
-  return with_math(maths, call.math, [&](auto math) {
-    TmaOperands operands = {};
-    const Status made = make_tma_operands(operands, call, true, order_of(p.b) == Order::col_major);
-    if (!made.ok()) return made;
+  TmaOperands operands = {};
+  const Status made = make_tma_operands(operands, call, true, order_of(p.b) == Order::col_major);
+  if (!made.ok()) return made;
+  return with_math(ConfigMaths<WgmmaMulticastMaths, kWgmmaMulticast[I].fp32>(), call.math, [&](auto math) {
     return with_result<Operand<math>, kWgmmaMulticast[I].fp32_d>(p, [&](auto d) {
       return launch_clusters<wgmma_multicast<I, math, typename decltype(d)::type>, true>(
           call, schedule.size, 1, p, schedule, ClusterShape(call.modes.cluster), operands, paths);
