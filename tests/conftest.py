@@ -32,25 +32,27 @@ def pytest_addoption(parser):
     group = parser.getgroup("kernels' case grid")
     group.addoption("--full-grid", action="store_true", help="run every case of the grid; the default is a sample")
     group.addoption("--grid-seed", type=int, default=0, help="seed that draws the sample (default: %(default)s)")
-    group.addoption("--kernel", help="the only kernel, or NAME/INDEX, of test_kernels.py and test_float32.py")
+    group.addoption(
+        "--kernel", action="append", default=[], help="a kernel, or NAME/INDEX, for test_kernels.py and test_float32.py alone"
+    )
 
 
 def pytest_configure(config):
     global _only
     _only = config.getoption("kernel")
-    if not _only:
-        return
     counts = {kernel["name"]: len(kernel["configs"]) for kernel in _C.kernels()}
-    name, slash, index = _only.partition("/")
-    if name not in counts:
-        raise pytest.UsageError(f"--kernel={_only}: there is no such kernel; there are {', '.join(counts)}")
-    if slash and index not in map(str, range(counts[name])):
-        raise pytest.UsageError(f"--kernel={_only}: {name} has the configurations 0 to {counts[name] - 1}")
+    for chosen in _only:
+        name, slash, index = chosen.partition("/")
+        if name not in counts:
+            raise pytest.UsageError(f"--kernel={chosen}: there is no such kernel; there are {', '.join(counts)}")
+        if slash and index not in map(str, range(counts[name])):
+            raise pytest.UsageError(f"--kernel={chosen}: {name} has the configurations 0 to {counts[name] - 1}")
 
 
 def chosen_configs(kernel: str) -> list[str]:
     """Return the names of a kernel's configurations that this GPU runs and that --kernel asks for."""
-    return [name for name in runnable_configs()[kernel] if not _only or f"{name}/".startswith(f"{_only}/")]
+    names = runnable_configs()[kernel]
+    return [name for name in names if not _only or any(f"{name}/".startswith(f"{chosen}/") for chosen in _only)]
 
 
 def pytest_report_header(config):
