@@ -70,19 +70,23 @@ struct TransposedEpilogue {
   static constexpr TileParts PARTS = TileParts::of(ROWS, MOST_ROWS);
   static constexpr int PER_BLOCK = PARTS.count, PART_ROWS = PARTS.rows, COUNT = COLS / 64 * PER_BLOCK, BLOCKS = COLS / 64;
   static constexpr int WIDTH = kBoxBytes / int(sizeof(D)), BOXES = 64 / WIDTH, BOX_BYTES = PART_ROWS * kBoxBytes;
-  static constexpr int PART_BYTES = BOXES * BOX_BYTES;
+  static constexpr int PART_BYTES = BOXES * BOX_BYTES, BLOCK_BYTES = BOXES == 1 ? ROWS * kBoxBytes : PER_BLOCK * PART_BYTES;
   static_assert(PARTS.last > 0 && COUNT % BUFFERS == 0 && BUFFERS <= 4);
 
   const GemmDesc& p;
   const TransposedPaths& paths;
-  char* const buffers;    // (BUFFERS, BOXES, PART_ROWS, 128 bytes)
+  char* const buffers;    // (BUFFERS, BOXES, PART_ROWS, 128 bytes), or (BLOCKS, BLOCK_BYTES) if they hold all parts
   char* const c_row;      // (COLS) elements of C where C is one row for all, up to 4 bytes each
   const uint32_t c_full;  // (BUFFERS) barriers: the part of C has arrived
   const int group;        // the warpgroup's number; named barrier 1 + group is its own
   const int thread;       // in the warpgroup
   const PartOwners owners;
 
-  __device__ uint32_t part(int i) const { return smem_address(buffers) + i % BUFFERS * PART_BYTES; }
+  // Where part i lies in `buffers`.
+  __device__ int offset_of(int i) const {
+    return BUFFERS == COUNT ? i / PER_BLOCK * BLOCK_BYTES + i % PER_BLOCK * PART_BYTES : i % BUFFERS * PART_BYTES;
+  }
+  __device__ uint32_t part(int i) const { return smem_address(buffers) + offset_of(i); }
   __device__ void sync() const { named_barrier<128>(1 + group); }
   __device__ bool owns(int i) const { return thread == i % BUFFERS * 32; }
   __device__ int row_of(int i) const { return i % PER_BLOCK * PART_ROWS; }
@@ -203,7 +207,7 @@ struct TransposedEpilogue {
   template <typename F>
   __device__ __forceinline__ void each_element(int i, F&& act) const {
     const int warp = thread / 32, lane = thread % 32;
-    char* const box = buffers + i % BUFFERS * PART_BYTES + warp / 2 * BOX_BYTES;
+    char* const box = buffers + offset_of(i) + warp / 2 * BOX_BYTES;
 #pragma unroll
     for (int x = 0; x < PART_ROWS / 2; ++x) {
       if (x >= rows_of(i) / 2) break;

@@ -47,10 +47,11 @@ constexpr double kShared = 260e3;            // bytes per microsecond through an
 constexpr double kRing = 0.888;              // the latency of a K tile's loads under load
 constexpr double kTransposedReads = 1.28;    // of wgmma's M operand, if it is not contiguous along K
 constexpr double kLeastKTile = 0.107;        // of one block, however many stages it has
-constexpr double kTransposedEpilogue = 3.9;  // of a tile of 128x256, 16-bit with a full C
+constexpr double kTransposedEpilogue = 3.1;  // of a tile of 128x256, 16-bit with a full C
+constexpr double kPartWaits = 0.15;          // by hand, each part of a warpgroup's tile that waits for another's buffer
 constexpr double kWideProduct = 1.058;       // of warpgroups with 128 columns, over those with 64
-constexpr double kWideEpilogue = 1.21;       // the same of the epilogue
-constexpr double kNextTile = 0.847;          // from a tile's epilogue to the next tile's products
+constexpr double kWideEpilogue = 1.17;       // the same of the epilogue
+constexpr double kNextTile = 0.928;          // from a tile's epilogue to the next tile's products
 constexpr double kMulticastStart = 0.41;     // kTmaStart of this kernel: it has more of both
 constexpr double kCluster = 0.06;            // the start and the end of a block that the others wait for
 constexpr double kSharedSums = 0.0853;       // blocks that share K wait for each other and send sums
@@ -222,13 +223,14 @@ double estimate_multicast(const KernelTraits& kernel, const Config& config, Math
   const double c_and_d = size_of(p.d.dtype) + (has_full_c(p) ? size_of(p.c.dtype) : 0);
   const double epilogue = large_tiles(config) *
                           (kTransposedEpilogue * (wide ? kWideEpilogue : 1) * of_bytes(c_and_d) + activation_us(p.activation));
+  const double parts = ceil_div(config.tile_m, 64), waits = kPartWaits * std::max(0.0, parts * (wide ? 2 : 1) - config.boxes);
   const Cluster& cluster = modes.cluster;
   const bool shares_k = cluster.k > 1;
   // A block that shares K reads as many sums as it finishes from each other block, and finishes whole parts.
-  const double parts = ceil_div(config.tile_m, 64), finished = std::max(1.0 / cluster.k, 1 / parts);
+  const double finished = std::max(1.0 / cluster.k, 1 / parts);
   const double sums = shares_k ? kSharedSums + tile_m * tile_n * 4 * finished * (cluster.k - 1) / kSumsRate : 0;
   const Waves waves = waves_of(config, p, modes, device);
-  return waves.us(product, epilogue * finished + sums + kNextTile) +
+  return waves.us(product, (epilogue + waits) * finished + sums + kNextTile) +
          (shares_k ? std::max<int64_t>(0, waves.count - 1) * kClusterWave : 0) + launch_us(kernel, config, p, modes, device) +
          kMulticastStart + kCluster * (cluster.blocks() - 1);
 }

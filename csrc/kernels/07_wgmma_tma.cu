@@ -93,11 +93,6 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
     });
   }
   wait_on_dependencies();
-  // The dependent kernel may start early only if every block has one work tile. Otherwise blocks end at different times, and
-  // the dependent kernel's blocks would start scattered over the SMs: GPT-2's second feed-forward product, which follows its
-  // first, took 71 us on an H200 with the early start, and 58 us without (bench/results/h200-tried.md, "When the next kernel
-  // may start").
-  if (schedule.size <= int(gridDim.x)) launch_dependents();
 
   // ---- main loop ----
   if (group < 0) {  // producer warpgroup
@@ -135,6 +130,11 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
       at.advance(work_tile.count);
       continue;
     }
+    // The next kernel may start once every block has its last work tile. 5147x1216x896, two waves of wgmma_multicast, takes 20.1 us
+    // on an H200, and 20.8 if kernels wait for each other's end. A start while blocks have further tiles to come costs more than it
+    // saves: GPT-2's second feed-forward product, which follows its first, took 71 us with it, and 58 after the first one's end
+    // (h200-tried.md, "When the next kernel may start" and "Where two waves spend their time").
+    if (work + int(gridDim.x) >= schedule.size) launch_dependents();
     const TilePlace place{work_tile.tile.m * BLK_M + (PINGPONG ? 0 : group * ROWS), work_tile.tile.n * BLK_N, work_tile.layer};
     const auto epilogue = [&](auto d_type, auto&& act) {
       using Epilogue = TmaEpilogue<T, decltype(d_type), ROWS, BLK_N, BOXES, kTmaOnly>;

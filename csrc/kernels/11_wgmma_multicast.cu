@@ -65,9 +65,9 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
   constexpr int A_BYTES = BLK_M * 128, B_BYTES = BLK_N * 128, STAGE_BYTES = A_BYTES + B_BYTES;
   constexpr int BLOCK = 64 * 128;  // bytes of 64 columns of B in a stage, whichever direction is contiguous
   constexpr bool D_IS_F32 = sizeof(D) == 4;
-  constexpr int PARTS_BYTES = CONFIG.boxes * multicast_part_bytes(BLK_M);
+  constexpr int PARTS_BYTES = multicast_parts_bytes(BLK_M, COLS, CONFIG.boxes, CONFIG.fp32_d);
   constexpr int BUFFERS = multicast_buffers(BLK_M, COLS, D_IS_F32, CONFIG.boxes);
-  static_assert(STAGES * (STAGE_BYTES + 16) + multicast_epilogue_bytes(BLK_M, BLK_N, GROUPS, CONFIG.boxes) ==
+  static_assert(STAGES * (STAGE_BYTES + 16) + multicast_epilogue_bytes(BLK_M, BLK_N, GROUPS, CONFIG.boxes, CONFIG.fp32_d) ==
                 CONFIG.smem_bytes);
   using Epilogue = TransposedEpilogue<T, D, BLK_M, COLS, multicast_most_rows(D_IS_F32), BUFFERS>;
   static_assert(GROUPS * Epilogue::ALL_SUMS_BYTES <= STAGES * STAGE_BYTES);
@@ -126,7 +126,6 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
     });
   }
   wait_on_dependencies();
-  if (schedule.size <= clusters) launch_dependents();  // see wgmma_tma
 
   if (group < 0) {  // producer warpgroup
     // ---- main loop: copies ----
@@ -193,6 +192,7 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
     RingPosition<STAGES> at;
     uint32_t use = 0;  // tiles that this warpgroup has finished
     for (int work = first_work(); work < schedule.size; work += clusters) {
+      if (work + clusters >= schedule.size) launch_dependents();  // see wgmma_tma
       const WorkTile work_tile = share_of(work);
       const TransposedPlace place{work_tile.tile.m * BLK_M, work_tile.tile.n, work_tile.layer};
       const auto inside = [&] { return place.m0 < p.m && epilogue.first_col_of(place.tile) < p.n; };

@@ -27,28 +27,39 @@ TC_HOST_DEVICE constexpr int multicast_buffers(int tile_m, int cols, bool f32, i
   return buffers_of(cols / 64 * multicast_parts(tile_m, f32).count, most);
 }
 
-TC_HOST_DEVICE constexpr int multicast_part_bytes(int tile_m) {
-  const int half = multicast_parts(tile_m, false).rows * 128, full = multicast_parts(tile_m, true).rows * 256;
-  return half > full ? half : full;
+// Bytes of the parts that a warpgroup has in shared memory. All parts of a 16-bit D follow each other without gaps.
+TC_HOST_DEVICE constexpr int multicast_parts_bytes(int tile_m, int cols, int most, bool fp32_d) {
+  const int buffers = multicast_buffers(tile_m, cols, false, most), row = 128;
+  const bool all = buffers == cols / 64 * multicast_parts(tile_m, false).count;
+  const int halves = row * (all ? cols / 64 * tile_m : buffers * multicast_parts(tile_m, false).rows);
+  const int floats = 2 * row * multicast_buffers(tile_m, cols, true, most) * multicast_parts(tile_m, true).rows;
+  return fp32_d && floats > halves ? floats : halves;
 }
 
 // Bytes of shared memory beside the stages: for each warpgroup its parts with a barrier each, a row of C, and a barrier for
 // the sums that it receives; and one more barrier.
-TC_HOST_DEVICE constexpr int multicast_epilogue_bytes(int tile_m, int tile_n, int groups, int buffers) {
-  return groups * (buffers * (multicast_part_bytes(tile_m) + 8) + tile_n / groups * 4 + 8) + 8;
+TC_HOST_DEVICE constexpr int multicast_epilogue_bytes(int tile_m, int tile_n, int groups, int buffers, bool fp32_d) {
+  const int cols = tile_n / groups;
+  return groups * (multicast_parts_bytes(tile_m, cols, buffers, fp32_d) + buffers * 8 + cols * 4 + 8) + 8;
 }
 
-// tile_m rows of D lie on wgmma's N, and tile_n columns on its M, 64 for each wgmma. A block has one producer warpgroup, and consumer
-// warpgroups of 64 columns, or of 128 where four of them would leave too few registers. It has as many stages as fit, each
-// (tile_m + tile_n) rows of 128 bytes and two barriers. A second block on an SM would leave each half of them.
+// tile_m rows of D lie on wgmma's N, and tile_n columns on its M, 64 for each wgmma. A block has one producer warpgroup, and
+// consumer warpgroups of 64 columns, or of 128 where four of them would leave too few registers. It has as many stages as fit beside
+// `most_buffers`, each (tile_m + tile_n) rows of 128 bytes and two barriers. A second block on an SM would leave each half of them.
+// All parts of D have a buffer if that costs no stage: then no part waits until another has left its own.
 constexpr Config wgmma_multicast_config(int tile_m, int tile_n, int most_buffers, int variants = 0) {
   constexpr int kRoom = 227 * 1024, kMostStages = 24;
-  const int groups = tile_n == 256 ? 2 : tile_n / 64;
-  const int buffers = multicast_buffers(tile_m, tile_n / groups, false, most_buffers);
-  const int stage = (tile_m + tile_n) * 128 + 16, epilogue = multicast_epilogue_bytes(tile_m, tile_n, groups, buffers);
-  const int fit = (kRoom - epilogue) / stage, stages = fit < kMostStages ? fit : kMostStages;
-  const int smem_bytes = stages * stage + epilogue, threads = (groups + 1) * 128;
   const bool tf32 = variants & kTf32, fp32_d = variants & kFp32D;
+  const int groups = tile_n == 256 ? 2 : tile_n / 64, stage = (tile_m + tile_n) * 128 + 16;
+  const auto buffers_of_most = [&](int most) { return multicast_buffers(tile_m, tile_n / groups, false, most); };
+  const auto epilogue_of = [&](int buffers) { return multicast_epilogue_bytes(tile_m, tile_n, groups, buffers, fp32_d); };
+  const auto stages_beside = [&](int buffers) {
+    const int fit = (kRoom - epilogue_of(buffers)) / stage;
+    return fit < kMostStages ? fit : kMostStages;
+  };
+  const int fewer = buffers_of_most(most_buffers), more = buffers_of_most(4), stages = stages_beside(fewer);
+  const int buffers = stages_beside(more) == stages ? more : fewer;
+  const int smem_bytes = stages * stage + epilogue_of(buffers), threads = (groups + 1) * 128;
   return {tile_m, tile_n, 64, stages, threads, smem_bytes, 1, 0, 0, 1, buffers, false, kHopper, 16, true, tf32, fp32_d};
 }
 
@@ -77,7 +88,7 @@ inline constexpr Config kWgmmaMulticast[] = {
     wgmma_multicast_config(152, 128, 3, kFp32D), wgmma_multicast_config(160, 128, 1),
     wgmma_multicast_config(168, 128, 1),         wgmma_multicast_config(176, 128, 1, kFp32D),
     wgmma_multicast_config(184, 128, 1),         wgmma_multicast_config(192, 128, 3, kFp32),
-    wgmma_multicast_config(200, 128, 3),         wgmma_multicast_config(208, 128, 1),
+    wgmma_multicast_config(200, 128, 3),         wgmma_multicast_config(208, 128, 3),
     wgmma_multicast_config(216, 128, 3),         wgmma_multicast_config(224, 128, 3),
     wgmma_multicast_config(232, 128, 3),         wgmma_multicast_config(240, 128, 3),
     wgmma_multicast_config(256, 128, 3, kFp32),  wgmma_multicast_config(24, 192, 3),
