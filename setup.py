@@ -53,7 +53,7 @@ CONFIGURATIONS = {
     "20_mma_streamed": [HOPPER],
     "21_mma_direct": 4 * [HOPPER],
     "22_simt_columns": 5 * [BOTH],
-    "23_simt_short": [*2 * [HOPPER], *2 * [BOTH]],
+    "23_simt_short": [*2 * [HOPPER], *2 * [BOTH], HOPPER],
     "24_simt_rows": 3 * [BOTH],
     "05_wmma_kstage": [AMPERE, HOPPER],
     "03_wmma_block": [AMPERE, BOTH],

@@ -111,13 +111,13 @@ constexpr double kKstageAlone = 1.22;     // tiles that an SM finishes in the ti
 constexpr double kKstageElements = 1.05;  // copies of an operand by element
 
 // simt_short. Its rate was fitted to 208 times on an H200, and what follows but for the last two to 119 problems, as means of fits to
-// halves (h200-tried.md, "Predictions of batches, again").
+// halves (h200-tried.md, "Predictions of batches, again"). kSimtShortKTile and kSimtShortEpilogue have been set by hand since, to 138.
 constexpr double kSimtShortLaunch = 3.68, kSimtShortLaunchOne = 2.41;  // the second of one wave
-constexpr double kSimtShortKTile = 0.843;                              // the latency of a K tile's loads
-constexpr double kSimtShortLoad = 0.0823;     // of 16 elements of K of 64 rows or columns, while only the instructions run
-constexpr double kSimtShortEpilogue = 0.426;  // the same of a tile of 64x64
-constexpr double kSimtShortFullC = 0.756;     // the same of its full C
-constexpr double kSimtShortOdd = 1.4;         // of both, by element
+constexpr double kSimtShortKTile = 0.7;                                // the latency of a K tile's loads
+constexpr double kSimtShortLoad = 0.0823;    // of 16 elements of K of 64 rows or columns, while only the instructions run
+constexpr double kSimtShortEpilogue = 0.35;  // the same of a tile of 64x64
+constexpr double kSimtShortFullC = 0.756;    // the same of its full C
+constexpr double kSimtShortOdd = 1.4;        // of both, by element
 
 }  // namespace
 

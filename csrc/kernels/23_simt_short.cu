@@ -1,13 +1,15 @@
 // simt_short: fp32 on CUDA cores for the shortest K, with the fewest instructions from load to store.
 //
-// What changed from simt_kstage: no ring of stages, and no copies of vectors. Where K has few elements, a problem waits for its launch, one
-// load and one store. A thread loads single elements into registers, so that rows may begin anywhere, and stores them K-major to one of
-// two stages. The next K tile's loads go on meanwhile, and one barrier a K tile suffices. A thread's 4x4 elements of D leave its registers
-// in vectors of a row. Only where D's rows begin anywhere, they change lanes through shared memory first, so that a warp's stores lie side
-// by side: a lane that stores four neighbours one by one reaches four times as many sectors at once.
+// What changed from simt_kstage: no ring of stages, and no copies of vectors. Where K has few elements, a problem waits for its
+// launch, one load and one store. A thread loads single elements into registers, so that rows may begin anywhere, and stores them
+// K-major to one of two stages. The next K tile's loads go on meanwhile, and one barrier a K tile suffices. A thread's 4x4 or 8x4
+// elements of D leave its registers in vectors of a row. Only where D's rows begin anywhere, they change lanes through shared memory
+// first, so that a warp's stores lie side by side: a lane that stores four neighbours one by one reaches four times as many sectors
+// at once.
 //
 // Measured gain (H200): 23x9496x8 takes 2.9 us, 4.7 in the fastest of the other kernels, and 3.5 in torch.addmm; 6304x1005x2 14.2,
-// 22.3 and 14.5.
+// 22.3 and 14.5. With 8x4 elements a thread runs fewer instructions for each: 608x3352x24 takes 7.3 in tiles of 128x32, 9.3 at best
+// with 4x4, and 7.2 in torch.addmm.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o simt_short.cubin csrc/kernels/23_simt_short.cu
 // Run:   python -m bench.sweep --kernel simt_short
@@ -23,7 +25,7 @@
 namespace tc {
 namespace {
 
-constexpr int W = 4;         // rows and columns of a thread
+constexpr int W = 4;         // columns of a thread
 constexpr int kSumOf = 256;  // elements of K whose products are added in sequence
 
 // A thread's part of K tiles of BLK rows of A or columns of B, on their way to shared memory.
@@ -68,18 +70,19 @@ __global__ __launch_bounds__(kSimtShort[I].threads, kSimtShort[I].blocks_per_sm)
     const GemmDesc batch, const VectorAccess access, const Schedule schedule) {
   constexpr int BLK_M = kSimtShort[I].tile_m, BLK_N = kSimtShort[I].tile_n, BLK_K = kSimtShort[I].tile_k;
   constexpr int THREADS = kSimtShort[I].threads, WARPS_N = BLK_N / 32;
+  constexpr int ROWS = BLK_M * BLK_N / THREADS / W, ROWS_W = 4 * ROWS;  // rows of a thread, four at a time, and of a warp
   using ATile = ElementTile<BLK_M, BLK_K, A_K_CONTIGUOUS, THREADS>;
   using BTile = ElementTile<BLK_N, BLK_K, B_K_CONTIGUOUS, THREADS>;
-  static_assert(BLK_M / 16 * WARPS_N * 32 == THREADS);
+  static_assert(BLK_M / ROWS_W * WARPS_N * 32 == THREADS && ROWS % W == 0);
 
   // ---- prologue ----
   const GemmDesc p = product_of(batch, blockIdx.y);
   __shared__ __align__(16) float smem_a[2][BLK_K * ATile::PITCH];  // (2, BLK_K, PITCH)
   __shared__ __align__(16) float smem_b[2][BLK_K * BTile::PITCH];  // (2, BLK_K, PITCH)
-  // Sums of kSumOf each, of which a thread reads and writes its own; then a warp's 16 rows of 32 elements of D.
-  __shared__ Vec<float, W> sums[W][THREADS];
+  // Sums of kSumOf each, of which a thread reads and writes its own; then a warp's rows of 32 elements of D.
+  __shared__ Vec<float, W> sums[ROWS][THREADS];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int warp_m = warp / WARPS_N * 16, warp_n = warp % WARPS_N * 32;
+  const int warp_m = warp / WARPS_N * ROWS_W, warp_n = warp % WARPS_N * 32;
   const auto of_row = [&](int i) { return &sums[i / W][warp * 32 + i % W * (32 / W)]; };
   const int k_tiles = int((p.k + BLK_K - 1) / BLK_K);
   ATile a_tile;
@@ -102,10 +105,10 @@ __global__ __launch_bounds__(kSimtShort[I].threads, kSimtShort[I].blocks_per_sm)
     float bias[W];  // of the lane's columns, if C has one row
     if (!full_c && access.d) read_c<float>(p, access, m, n, bias);
     if (!full_c && !access.d) read_c<float>(p, access, m, n, reinterpret_cast<float (&)[1]>(bias));
-    float acc[W][W] = {};  // (BLK_M, BLK_N) over the block
+    float acc[ROWS][W] = {};  // (BLK_M, BLK_N) over the block
     const auto add_sums = [&] {
 #pragma unroll
-      for (int i = 0; i < W; ++i)
+      for (int i = 0; i < ROWS; ++i)
 #pragma unroll
         for (int j = 0; j < W; ++j) acc[i][j] += sums[i][threadIdx.x].x[j];
     };
@@ -117,7 +120,7 @@ __global__ __launch_bounds__(kSimtShort[I].threads, kSimtShort[I].blocks_per_sm)
       if (t > 0 && t % SUM_TILES == 0) {
         if (t > SUM_TILES) add_sums();
 #pragma unroll
-        for (int i = 0; i < W; ++i) {
+        for (int i = 0; i < ROWS; ++i) {
           sums[i][threadIdx.x] = reinterpret_cast<const Vec<float, W>&>(acc[i]);
 #pragma unroll
           for (int j = 0; j < W; ++j) acc[i][j] = 0.f;
@@ -133,12 +136,15 @@ __global__ __launch_bounds__(kSimtShort[I].threads, kSimtShort[I].blocks_per_sm)
       for (int k0 = 0; k0 < min(left, BLK_K); k0 += 4) {
 #pragma unroll
         for (int k = k0; k < k0 + 4; ++k) {
-          const Vec<float, W> a_k = *reinterpret_cast<const Vec<float, W>*>(a + k * ATile::PITCH + warp_m + lane / 8 * W);
+          Vec<float, W> a_k[ROWS / W];
+#pragma unroll
+          for (int i = 0; i < ROWS / W; ++i)
+            a_k[i] = *reinterpret_cast<const Vec<float, W>*>(a + k * ATile::PITCH + warp_m + i * 16 + lane / 8 * W);
           const Vec<float, W> b_k = *reinterpret_cast<const Vec<float, W>*>(b + k * BTile::PITCH + warp_n + lane % 8 * W);
 #pragma unroll
-          for (int i = 0; i < W; ++i)
+          for (int i = 0; i < ROWS; ++i)
 #pragma unroll
-            for (int j = 0; j < W; ++j) acc[i][j] = fmaf(a_k.x[i], b_k.x[j], acc[i][j]);
+            for (int j = 0; j < W; ++j) acc[i][j] = fmaf(a_k[i / W].x[i % W], b_k.x[j], acc[i][j]);
         }
       }
       stage ^= 1;
@@ -148,32 +154,34 @@ __global__ __launch_bounds__(kSimtShort[I].threads, kSimtShort[I].blocks_per_sm)
     // ---- epilogue ----
     GemmDesc of_d = product_of(batch, opaque_product());
     if (access.d) {
-      float c[W][W];
+      const auto row_of = [&](int i) { return m + i / W * 16 + i % W; };
+      float c[ROWS][W];
       if (full_c) {
-        read_c<float>(of_d, access, [&](int i) { return m + i; }, [&](int) { return n; }, c);
+        read_c<float>(of_d, access, row_of, [&](int) { return n; }, c);
       } else {
 #pragma unroll
-        for (int i = 0; i < W; ++i)
+        for (int i = 0; i < ROWS; ++i)
 #pragma unroll
           for (int j = 0; j < W; ++j) c[i][j] = bias[j];
       }
 #pragma unroll
-      for (int i = 0; i < W; ++i) finish_vector<float>(of_d, access, m + i, n, acc[i], c[i], 0);
+      for (int i = 0; i < ROWS; ++i) finish_vector<float>(of_d, access, row_of(i), n, acc[i], c[i], 0);
     } else {
       // The warp's elements change lanes, so that its stores lie side by side. A lane has a part of a column, which is a row of D^T.
       __syncwarp();
 #pragma unroll
-      for (int i = 0; i < W; ++i) of_row(lane / 8 * W + i)[lane % 8] = reinterpret_cast<const Vec<float, W>&>(acc[i]);
+      for (int i = 0; i < ROWS; ++i)
+        of_row(i / W * 16 + lane / 8 * W + i % W)[lane % 8] = reinterpret_cast<const Vec<float, W>&>(acc[i]);
       __syncwarp();
       of_d.m = p.n, of_d.n = p.m;
       of_d.c.row = p.c.col, of_d.c.col = p.c.row;
       of_d.d.row = p.d.col, of_d.d.col = p.d.row;
-      constexpr int ROWS = 8;
+      constexpr int BATCH = 8;
 #pragma unroll 1
-      for (int first = 0; first < 16; first += ROWS) {
-        float sum[ROWS], c[ROWS];
+      for (int first = 0; first < ROWS_W; first += BATCH) {
+        float sum[BATCH], c[BATCH];
 #pragma unroll
-        for (int i = 0; i < ROWS; ++i) sum[i] = of_row(first + i)[lane / W].x[lane % W], c[i] = bias[0];
+        for (int i = 0; i < BATCH; ++i) sum[i] = of_row(first + i)[lane / W].x[lane % W], c[i] = bias[0];
         if (full_c) read_c<float>(of_d, VectorAccess{}, n, m + first, c);
         finish_vector<float>(of_d, VectorAccess{}, n, m + first, sum, c, 0);
       }
