@@ -1,7 +1,8 @@
 """Runs of every configuration of every kernel on awkward shapes, for compute-sanitizer.
 
     compute-sanitizer --tool memcheck python -m bench.sanitize         (or racecheck, synccheck, initcheck)
-    ... python -m bench.sanitize --grid [--kernel NAME] [--part I/N]   runs the tests' whole case grid instead
+    ... python -m bench.sanitize --kernel NAME/INDEX                   runs one configuration, or a kernel by its name alone
+    ... python -m bench.sanitize --grid [--kernel ...] [--part I/N]    runs the tests' whole case grid instead
 
 Every tensor and every workspace is an allocation of its own that ends with its last element: memcheck then reports any access
 past the end. Inputs and references are computed on the CPU: the GPU runs this package's kernels alone, which a sanitizer slows
@@ -20,7 +21,14 @@ os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"  # torch reads the variable a
 import torch  # noqa: E402
 
 import torch_addmm_tc as tc  # noqa: E402
-from torch_addmm_tc.testing.cases import Case, adapted, kernel_grid, multiplies, runnable_configs  # noqa: E402
+from torch_addmm_tc.testing.cases import (  # noqa: E402
+    Case,
+    adapted,
+    asked_configs,
+    checked_kernels,
+    kernel_grid,
+    multiplies,
+)
 from torch_addmm_tc.testing.inputs import matrices, matrix  # noqa: E402
 
 F32, BF16 = torch.float32, torch.bfloat16
@@ -103,14 +111,15 @@ def empty_result(case: Case, d: str) -> torch.Tensor:
     return (matrix(d, **made) if case.batch is None else matrices("stacked", case.batch, d, **made)).fill_(math.nan)
 
 
-def runs(kernel: dict, checks: list[Check]) -> list[tuple[Check, list[str]]]:
+def runs(kernel: dict, configs: list[str], checks: list[Check]) -> list[tuple[Check, list[str]]]:
     """Return (check, the configurations that support it) for each check, and for those that adapted() makes of it.
 
     Args:
         kernel: an entry of torch_addmm_tc.kernels().
+        configs: the names of the kernel's configurations to run.
         checks: the checks.
     """
-    found, configs = [], runnable_configs()[kernel["name"]]
+    found = []
     for case, d in checks:
         if kernel["contiguous_operands"] and "strided" in (case.a, case.b):
             continue
@@ -127,19 +136,23 @@ def main() -> int:
     """Run the checks. Return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m bench.sanitize", description=__doc__.split("\n")[0])
     parser.add_argument("--grid", action="store_true", help="run the tests' whole case grid")
-    parser.add_argument("--kernel", choices=[kernel["name"] for kernel in tc.kernels()], help="run only this kernel")
+    parser.add_argument("--kernel", action="append", default=[], help="a kernel, or NAME/INDEX, to run alone; may be repeated")
     parser.add_argument("--part", default="0/1", help="I/N: run every Nth case from the Ith; N processes can share the cases")
     parser.add_argument("--seed", type=int, default=0, help="seed of the random inputs")
     options = parser.parse_args()
     part, parts = map(int, options.part.split("/"))
+    try:
+        asked = checked_kernels(options.kernel)
+    except ValueError as error:
+        parser.error(str(error))
     if not torch.cuda.is_available():
         sys.exit("python -m bench.sanitize: no GPU was found; run it with an NVIDIA GPU and a CUDA build of torch")
     wrong = count = 0
     for kernel in tc.kernels():
-        if options.kernel not in (None, kernel["name"]):
+        if not (configs := asked_configs(kernel["name"], asked)):
             continue
         chosen = [Check(case) for case in kernel_grid(kernel)] if options.grid else CHECKS
-        for (case, d), names in runs(kernel, chosen[part::parts]):
+        for (case, d), names in runs(kernel, configs, chosen[part::parts]):
             args, expected = inputs_and_reference(case, options.seed)
             on_gpu, empty = [on_device(x) for x in args], empty_result(case, d)
             for name in names:

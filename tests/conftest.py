@@ -12,7 +12,7 @@ from filelock import FileLock  # which torch requires
 
 from torch_addmm_tc import _C
 from torch_addmm_tc.integrations import enabled
-from torch_addmm_tc.testing.cases import runnable_configs
+from torch_addmm_tc.testing.cases import asked_configs, checked_kernels, runnable_configs
 
 if not torch.cuda.is_available():
     NO_GPU = "an NVIDIA GPU"
@@ -38,21 +38,16 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    global _only
-    _only = config.getoption("kernel")
-    counts = {kernel["name"]: len(kernel["configs"]) for kernel in _C.kernels()}
-    for chosen in _only:
-        name, slash, index = chosen.partition("/")
-        if name not in counts:
-            raise pytest.UsageError(f"--kernel={chosen}: there is no such kernel; there are {', '.join(counts)}")
-        if slash and index not in map(str, range(counts[name])):
-            raise pytest.UsageError(f"--kernel={chosen}: {name} has the configurations 0 to {counts[name] - 1}")
+    global _asked
+    try:
+        _asked = checked_kernels(config.getoption("kernel"))
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def chosen_configs(kernel: str) -> list[str]:
     """Return the names of a kernel's configurations that this GPU runs and that --kernel asks for."""
-    names = runnable_configs()[kernel]
-    return [name for name in names if not _only or any(f"{name}/".startswith(f"{chosen}/") for chosen in _only)]
+    return asked_configs(kernel, _asked)
 
 
 def pytest_report_header(config):

@@ -6,7 +6,8 @@ import math
 import pytest
 import torch
 
-from torch_addmm_tc.testing.cases import BROADCASTS, Case, case_grid, sample, self_shape
+from torch_addmm_tc.testing import cases
+from torch_addmm_tc.testing.cases import BROADCASTS, Case, asked_configs, case_grid, checked_kernels, sample, self_shape
 from torch_addmm_tc.testing.inputs import BATCHES, integers
 from torch_addmm_tc.testing.reference import reference
 
@@ -109,3 +110,18 @@ def test_case_grid_covers_broadcasts_and_special_scalars():
     assert {kind for c in grid for kind in c.batches} == set(BATCHES) and {c.batch for c in grid} >= {None, 0, 1, 3, 300}
     assert any(c.k == 0 for c in grid) and any(c.beta == 0 for c in grid) and any(math.isnan(c.alpha) for c in grid)
     assert self_shape("(M,1)", 3, 5) == (3, 1) and self_shape("()", 3, 5) == () and self_shape("(N)", 3, 5) == (5,)
+
+
+def test_a_kernel_or_a_configuration_may_be_asked_for(monkeypatch):
+    names = ["simt/1", "simt/10", "simt/1/2x1"]
+    monkeypatch.setattr(cases, "runnable_configs", lambda: {"simt": names})
+    assert asked_configs("simt", []) == asked_configs("simt", ["simt"]) == names
+    assert asked_configs("simt", ["wmma_naive", "simt/1"]) == ["simt/1", "simt/1/2x1"]
+    assert asked_configs("simt", ["wmma_naive"]) == []
+
+
+@pytest.mark.parametrize("asked", ("sim", "simt/", "simt/-1", "simt/99", "wgmma_multicast/0/1x1"))
+def test_a_kernel_that_does_not_exist_cannot_be_asked_for(asked):
+    assert checked_kernels(["simt", "simt/0"]) == ["simt", "simt/0"]
+    with pytest.raises(ValueError, match="there is no such kernel|has the configurations"):
+        checked_kernels(["simt", asked])

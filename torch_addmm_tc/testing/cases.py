@@ -364,3 +364,24 @@ def runnable_configs() -> dict[str, list[str]]:
         indices = (i for i in range(len(kernel["configs"])) if (kernel["name"], i) in runnable)
         found[kernel["name"]] = [name for i in indices for name in names(kernel, i)]
     return found
+
+
+def checked_kernels(asked: list[str]) -> list[str]:
+    """Return `asked`, each a kernel's name or NAME/INDEX.
+
+    Raises:
+        ValueError: this build has no such kernel or configuration.
+    """
+    counts = {kernel["name"]: len(kernel["configs"]) for kernel in _C.kernels()}
+    for one in asked:
+        name, slash, index = one.partition("/")
+        if name not in counts:
+            raise ValueError(f"--kernel={one}: there is no such kernel; there are {', '.join(counts)}")
+        if slash and index not in map(str, range(counts[name])):
+            raise ValueError(f"--kernel={one}: {name} has the configurations 0 to {counts[name] - 1}")
+    return asked
+
+
+def asked_configs(kernel: str, asked: list[str]) -> list[str]:
+    """Return those of a kernel's runnable_configs() that `asked` names, by the kernel or by NAME/INDEX; all if it is empty."""
+    return [x for x in runnable_configs()[kernel] if not asked or any(f"{x}/".startswith(f"{one}/") for one in asked)]
