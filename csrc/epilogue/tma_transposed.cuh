@@ -70,7 +70,9 @@ struct TransposedEpilogue {
   static constexpr TileParts PARTS = TileParts::of(ROWS, MOST_ROWS);
   static constexpr int PER_BLOCK = PARTS.count, PART_ROWS = PARTS.rows, COUNT = COLS / 64 * PER_BLOCK, BLOCKS = COLS / 64;
   static constexpr int WIDTH = kBoxBytes / int(sizeof(D)), BOXES = 64 / WIDTH, BOX_BYTES = PART_ROWS * kBoxBytes;
-  static constexpr int PART_BYTES = BOXES * BOX_BYTES, BLOCK_BYTES = BOXES == 1 ? ROWS * kBoxBytes : PER_BLOCK * PART_BYTES;
+  static constexpr int PART_BYTES = BOXES * BOX_BYTES;
+  // Of a block's parts. The second box of fp32 lies equally far behind the first in a shorter part, too.
+  static constexpr int BLOCK_BYTES = BOXES == 1 ? ROWS * kBoxBytes : PER_BLOCK * PART_BYTES;
   static_assert(PARTS.last > 0 && COUNT % BUFFERS == 0 && BUFFERS <= 4);
 
   const GemmDesc& p;

@@ -130,8 +130,8 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
       at.advance(work_tile.count);
       continue;
     }
-    // The next kernel may start once every block has its last work tile. 5147x1216x896, two waves of wgmma_multicast, takes 20.1 us
-    // on an H200, and 20.8 if kernels wait for each other's end. A start while blocks have further tiles to come costs more than it
+    // The next kernel may start once every block has its last work tile. 5147x1216x896, two waves of wgmma_multicast, took 20.1 us
+    // on an H200 in a trial, and 20.8 if kernels wait for each other's end. A start while blocks have further tiles to come costs more than it
     // saves: GPT-2's second feed-forward product, which follows its first, took 71 us with it, and 58 after the first one's end
     // (h200-tried.md, "When the next kernel may start" and "Where two waves spend their time").
     if (work + int(gridDim.x) >= schedule.size) launch_dependents();

@@ -27,13 +27,13 @@ TC_HOST_DEVICE constexpr int multicast_buffers(int tile_m, int cols, bool f32, i
   return buffers_of(cols / 64 * multicast_parts(tile_m, f32).count, most);
 }
 
-// Bytes of the parts that a warpgroup has in shared memory. All parts of a 16-bit D follow each other without gaps.
-TC_HOST_DEVICE constexpr int multicast_parts_bytes(int tile_m, int cols, int most, bool fp32_d) {
-  const int buffers = multicast_buffers(tile_m, cols, false, most), row = 128;
-  const bool all = buffers == cols / 64 * multicast_parts(tile_m, false).count;
-  const int halves = row * (all ? cols / 64 * tile_m : buffers * multicast_parts(tile_m, false).rows);
-  const int floats = 2 * row * multicast_buffers(tile_m, cols, true, most) * multicast_parts(tile_m, true).rows;
-  return fp32_d && floats > halves ? floats : halves;
+// Bytes of a warpgroup's parts, of which `buffers` of a 16-bit D lie in shared memory. All parts of a 16-bit D follow each other without
+// gaps; a part of an fp32 D has two boxes.
+TC_HOST_DEVICE constexpr int multicast_parts_bytes(int tile_m, int cols, int buffers, bool fp32_d) {
+  const TileParts parts = multicast_parts(tile_m, false);
+  const int rows = buffers == cols / 64 * parts.count ? cols / 64 * tile_m : buffers * parts.rows;
+  const int rows_f32 = 2 * multicast_buffers(tile_m, cols, true, buffers) * multicast_parts(tile_m, true).rows;
+  return 128 * (fp32_d && rows_f32 > rows ? rows_f32 : rows);
 }
 
 // Bytes of shared memory beside the stages: for each warpgroup its parts with a barrier each, a row of C, and a barrier for
@@ -48,7 +48,7 @@ TC_HOST_DEVICE constexpr int multicast_epilogue_bytes(int tile_m, int tile_n, in
 // `most_buffers`, each (tile_m + tile_n) rows of 128 bytes and two barriers. A second block on an SM would leave each half of them.
 // All parts of D have a buffer if that costs no stage: then no part waits until another has left its own.
 constexpr Config wgmma_multicast_config(int tile_m, int tile_n, int most_buffers, int variants = 0) {
-  constexpr int kRoom = 227 * 1024, kMostStages = 24;
+  constexpr int kRoom = 227 * 1024, kMostStages = 24, kMostBuffers = 4;  // a buffer has a warp that issues its copies
   const bool tf32 = variants & kTf32, fp32_d = variants & kFp32D;
   const int groups = tile_n == 256 ? 2 : tile_n / 64, stage = (tile_m + tile_n) * 128 + 16;
   const auto buffers_of_most = [&](int most) { return multicast_buffers(tile_m, tile_n / groups, false, most); };
@@ -57,7 +57,7 @@ constexpr Config wgmma_multicast_config(int tile_m, int tile_n, int most_buffers
     const int fit = (kRoom - epilogue_of(buffers)) / stage;
     return fit < kMostStages ? fit : kMostStages;
   };
-  const int fewer = buffers_of_most(most_buffers), more = buffers_of_most(4), stages = stages_beside(fewer);
+  const int fewer = buffers_of_most(most_buffers), more = buffers_of_most(kMostBuffers), stages = stages_beside(fewer);
   const int buffers = stages_beside(more) == stages ? more : fewer;
   const int smem_bytes = stages * stage + epilogue_of(buffers), threads = (groups + 1) * 128;
   return {tile_m, tile_n, 64, stages, threads, smem_bytes, 1, 0, 0, 1, buffers, false, kHopper, 16, true, tf32, fp32_d};

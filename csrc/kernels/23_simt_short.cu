@@ -25,7 +25,8 @@
 namespace tc {
 namespace {
 
-constexpr int W = 4;         // columns of a thread
+constexpr int W = 4;         // columns of a thread, and rows that it has side by side
+constexpr int BAND = 4 * W;  // rows in which each thread of a warp has W
 constexpr int kSumOf = 256;  // elements of K whose products are added in sequence
 
 // A thread's part of K tiles of BLK rows of A or columns of B, on their way to shared memory.
@@ -70,10 +71,10 @@ __global__ __launch_bounds__(kSimtShort[I].threads, kSimtShort[I].blocks_per_sm)
     const GemmDesc batch, const VectorAccess access, const Schedule schedule) {
   constexpr int BLK_M = kSimtShort[I].tile_m, BLK_N = kSimtShort[I].tile_n, BLK_K = kSimtShort[I].tile_k;
   constexpr int THREADS = kSimtShort[I].threads, WARPS_N = BLK_N / 32;
-  constexpr int ROWS = BLK_M * BLK_N / THREADS / W, ROWS_W = 4 * ROWS;  // rows of a thread, four at a time, and of a warp
+  constexpr int ROWS = BLK_M * BLK_N / THREADS / W, WARP_ROWS = ROWS / W * BAND;  // rows of a thread, and of a warp
   using ATile = ElementTile<BLK_M, BLK_K, A_K_CONTIGUOUS, THREADS>;
   using BTile = ElementTile<BLK_N, BLK_K, B_K_CONTIGUOUS, THREADS>;
-  static_assert(BLK_M / ROWS_W * WARPS_N * 32 == THREADS && ROWS % W == 0);
+  static_assert(BLK_M / WARP_ROWS * WARPS_N * 32 == THREADS && ROWS % W == 0);
 
   // ---- prologue ----
   const GemmDesc p = product_of(batch, blockIdx.y);
@@ -82,7 +83,8 @@ __global__ __launch_bounds__(kSimtShort[I].threads, kSimtShort[I].blocks_per_sm)
   // Sums of kSumOf each, of which a thread reads and writes its own; then a warp's rows of 32 elements of D.
   __shared__ Vec<float, W> sums[ROWS][THREADS];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int warp_m = warp / WARPS_N * ROWS_W, warp_n = warp % WARPS_N * 32;
+  const int warp_m = warp / WARPS_N * WARP_ROWS, warp_n = warp % WARPS_N * 32;
+  const auto below = [](int i) { return i / W * BAND + i % W; };  // rows from a thread's first to its row i
   const auto of_row = [&](int i) { return &sums[i / W][warp * 32 + i % W * (32 / W)]; };
   const int k_tiles = int((p.k + BLK_K - 1) / BLK_K);
   ATile a_tile;
@@ -139,7 +141,7 @@ __global__ __launch_bounds__(kSimtShort[I].threads, kSimtShort[I].blocks_per_sm)
           Vec<float, W> a_k[ROWS / W];
 #pragma unroll
           for (int i = 0; i < ROWS / W; ++i)
-            a_k[i] = *reinterpret_cast<const Vec<float, W>*>(a + k * ATile::PITCH + warp_m + i * 16 + lane / 8 * W);
+            a_k[i] = *reinterpret_cast<const Vec<float, W>*>(a + k * ATile::PITCH + warp_m + i * BAND + lane / 8 * W);
           const Vec<float, W> b_k = *reinterpret_cast<const Vec<float, W>*>(b + k * BTile::PITCH + warp_n + lane % 8 * W);
 #pragma unroll
           for (int i = 0; i < ROWS; ++i)
@@ -154,7 +156,7 @@ __global__ __launch_bounds__(kSimtShort[I].threads, kSimtShort[I].blocks_per_sm)
     // ---- epilogue ----
     GemmDesc of_d = product_of(batch, opaque_product());
     if (access.d) {
-      const auto row_of = [&](int i) { return m + i / W * 16 + i % W; };
+      const auto row_of = [&](int i) { return m + below(i); };
       float c[ROWS][W];
       if (full_c) {
         read_c<float>(of_d, access, row_of, [&](int) { return n; }, c);
@@ -170,15 +172,14 @@ __global__ __launch_bounds__(kSimtShort[I].threads, kSimtShort[I].blocks_per_sm)
       // The warp's elements change lanes, so that its stores lie side by side. A lane has a part of a column, which is a row of D^T.
       __syncwarp();
 #pragma unroll
-      for (int i = 0; i < ROWS; ++i)
-        of_row(i / W * 16 + lane / 8 * W + i % W)[lane % 8] = reinterpret_cast<const Vec<float, W>&>(acc[i]);
+      for (int i = 0; i < ROWS; ++i) of_row(lane / 8 * W + below(i))[lane % 8] = reinterpret_cast<const Vec<float, W>&>(acc[i]);
       __syncwarp();
       of_d.m = p.n, of_d.n = p.m;
       of_d.c.row = p.c.col, of_d.c.col = p.c.row;
       of_d.d.row = p.d.col, of_d.d.col = p.d.row;
       constexpr int BATCH = 8;
 #pragma unroll 1
-      for (int first = 0; first < ROWS_W; first += BATCH) {
+      for (int first = 0; first < WARP_ROWS; first += BATCH) {
         float sum[BATCH], c[BATCH];
 #pragma unroll
         for (int i = 0; i < BATCH; ++i) sum[i] = of_row(first + i)[lane / W].x[lane % W], c[i] = bias[0];
