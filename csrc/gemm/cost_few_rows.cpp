@@ -13,17 +13,17 @@ namespace {
 constexpr double kSkinnyBy4 = 1.45;      // loads of operands whose rows are aligned to 4 bytes or less
 constexpr double kSkinnyLatency = 1.85;  // of a K tile's loads, which begin while those before it are multiplied
 constexpr double kSkinnyParts = 25;      // by hand, TFLOP/s of fp32 in parts: splitting B takes its time in any configuration
-constexpr double kSkinnyAlongN = 1.15;   // by hand, of a batch's waves of blocks of eight warps along rows of B
+constexpr double kSkinnyAlongN = 1.18;   // by hand, of a batch's waves of blocks of eight warps along rows of B
 constexpr double kOneWarpC = 0.2;        // by hand, of blocks of one warp, a tile of a full C that they read by element
-constexpr double kOneWarpStep = 0.932;   // of blocks of one warp, a K tile's loads
-constexpr double kOneWarpRow = 0.59;     // of their products and epilogue, what a single row takes
+constexpr double kOneWarpStep = 0.73;    // of blocks of one warp, a K tile's loads
+constexpr double kOneWarpRow = 0.5;      // of their products and epilogue, what a single row takes
 // By hand, of a further wave of a batch, whose products have blocks of their own: 192 x 1x1981x96 takes 94.6 us in 46 waves (H100).
 constexpr double kSkinnyWave = 0.9;
 constexpr double kSimtVectors = 1.12;  // of simt_skinny's waves, with loads of 16 bytes; fitted with cost_short_k.cpp's fp32
 constexpr double kSimtWords = 1.2;     // the same with loads of 4 bytes, by hand
 // 16 rows take this much longer than one, in simt_skinny too: 16x4096x4096 takes 12.2, and 1x4096x4096 10.6. A K below kSkinnyRowsK takes a
 // share of it. Without that share 42x1x16, which takes 2.4, was predicted to take 1.6. By hand.
-constexpr double kSkinnyRows = 1.1;
+constexpr double kSkinnyRows = 0.85;
 constexpr double kSkinnyRowsK = 256;
 
 // simt_columns, by least squares to 190 times on an H200 (bench/results/h200-tried.md, "A warp for each column"), and then by hand.

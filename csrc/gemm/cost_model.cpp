@@ -22,7 +22,7 @@ constexpr double kF32ViaRegisters = 1.4;  // of both, for fp32
 constexpr double kF32Box = 0.6;           // a box of C and of D in fp32, of cooperative warpgroups
 // Factors of one warpgroup and of pingpong, over two cooperative warpgroups.
 constexpr double kSingle = 2.63, kPingpong = 1.19;
-constexpr double kBoxStore = 0.465;         // after the last product, for each box that a warpgroup fills at once
+constexpr double kBoxStore = 0.42;          // after the last product, for each box that a warpgroup fills at once
 constexpr double kOtherBoxes = 3.67;        // boxes that a tile of 128x256 of other kernels counts as
 constexpr double kPingpongOrder = 0.166;    // between the products of two pingpong warpgroups
 constexpr double kPingpongEpilogue = 1.67;  // of an epilogue beside the other warpgroup's products
@@ -35,25 +35,25 @@ constexpr double kLatency = 1.8;            // of DRAM under load
 constexpr double kTmaStart = 0.564;     // wgmma_tma's barriers and tensor maps
 constexpr double kThirdGroup = 0.45;    // the start of a third consumer warpgroup in wgmma_tma
 constexpr double kTmaTile = 0.9;        // by hand, of each tile of wgmma_tma but the first, whatever its size
-constexpr double kTmaTileC = 0.4;       // by hand, more of each tile, if C is full
-constexpr double kClusterStart = 0.63;  // kTmaStart of wgmma_cluster
+constexpr double kTmaTileC = 0.28;      // by hand, more of each tile, if C is full
+constexpr double kClusterStart = 0.75;  // kTmaStart of wgmma_cluster
 constexpr double kEmptyRows = 0.532;    // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
 constexpr double kClusterWave = 2.14;   // of a further wave of blocks that share K: 0.4 at few rows, and tens at many
 
 // wgmma_multicast, from its tile's size alone, as if most tiles waited for shared memory, which TMA writes and wgmma reads. That
 // describes their times best, although shared memory can do more (h200-tried.md, "A main loop without branches").
 constexpr double kWgmmaOfPeak = 0.802;       // share of the data sheet's peak that wgmma reaches
-constexpr double kShared = 260e3;            // bytes per microsecond through an SM's shared memory, as fitted
+constexpr double kShared = 263e3;            // bytes per microsecond through an SM's shared memory, as fitted
 constexpr double kRing = 0.888;              // the latency of a K tile's loads under load
 constexpr double kTransposedReads = 1.28;    // of wgmma's M operand, if it is not contiguous along K
 constexpr double kLeastKTile = 0.107;        // of one block, however many stages it has
-constexpr double kTransposedEpilogue = 3.1;  // of a tile of 128x256, 16-bit with a full C
+constexpr double kTransposedEpilogue = 3.2;  // of a tile of 128x256, 16-bit with a full C
 constexpr double kPartWaits = 0.15;          // by hand, each part of a warpgroup's tile that waits for another's buffer
 constexpr double kWideProduct = 1.058;       // of warpgroups with 128 columns, over those with 64
 constexpr double kWideEpilogue = 1.17;       // the same of the epilogue
 constexpr double kNextTile = 0.928;          // from a tile's epilogue to the next tile's products
 constexpr double kMulticastStart = 0.41;     // kTmaStart of this kernel: it has more of both
-constexpr double kCluster = 0.06;            // the start and the end of a block that the others wait for
+constexpr double kCluster = 0.045;           // the start and the end of a block that the others wait for
 constexpr double kSharedSums = 0.0853;       // blocks that share K wait for each other and send sums
 constexpr double kSumsRate = 12.4e3;         // bytes per microsecond that a block receives from others
 

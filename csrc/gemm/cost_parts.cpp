@@ -14,6 +14,7 @@ constexpr double kIdle = 0.452;  // of the launch, hidden if nearly all SMs are 
 constexpr double kPrefetches = 0.396;        // of the launch, hidden by what small grids prefetch (prefetches_k_tiles)
 constexpr double kFreshGrid = 0.52;          // of kOverlap, lost by a grid without PDL (needs_order)
 constexpr double kSimtStart = 1;             // by hand, for simt
+constexpr double kTornD = 20e6;              // by hand, bytes of a D that is large in tears_d
 constexpr double kRelu = 0.4, kGated = 2.8;  // the activation of a tile of 128x256
 
 double fourth(double x) { return x * x * (x * x); }
@@ -35,6 +36,10 @@ double bytes_per_us(const DeviceSpec& device) { return kCopyOfPeak * device.gpu.
 
 bool has_full_c(const PlanKey& p) { return present(p.c) && p.c.row && p.c.col; }
 
+double d_bytes(const PlanKey& p) { return double(p.batch) * double(p.m) * double(p.n) * size_of(p.d.dtype); }
+
+bool tears_d(const PlanKey& p, int64_t columns) { return p.n > columns && straddles(32, p.d, p.m, p.n) && d_bytes(p) > kTornD; }
+
 double c_bytes(const PlanKey& p) {
   return !present(p.c) ? 0
                        : (p.c.row ? double(p.m) : 1.0) * (p.c.col ? double(p.n) : 1.0) * double(matrices_of(p.c, p.batch)) *
@@ -54,8 +59,7 @@ double tile_us(const KernelTraits& kernel, const Config& config, Math math, cons
 
 double dram_us(const PlanKey& p, int d_layers, const DeviceSpec& device) {
   const double of_a = double(p.m) * double(matrices_of(p.a, p.batch)), of_b = double(p.n) * double(matrices_of(p.b, p.batch));
-  const double of_d = double(p.batch) * double(p.m) * double(p.n) * size_of(p.d.dtype) * d_layers;
-  return ((of_a + of_b) * double(p.k) * size_of(p.a.dtype) + of_d + c_bytes(p)) / bytes_per_us(device);
+  return ((of_a + of_b) * double(p.k) * size_of(p.a.dtype) + d_bytes(p) * d_layers + c_bytes(p)) / bytes_per_us(device);
 }
 
 double idle_us(int64_t blocks, const DeviceSpec& device) {

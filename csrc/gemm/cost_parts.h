@@ -23,9 +23,14 @@ double launch_us(const KernelTraits& kernel, const Config& config, const PlanKey
 // The bandwidth of a copy, in bytes per microsecond.
 double bytes_per_us(const DeviceSpec& device);
 
-// Whether every element of a product's D has an element of C of its own, and the bytes of C.
+// Whether every element of a product's D has an element of C of its own, and the bytes of C and of D.
 bool has_full_c(const PlanKey& p);
 double c_bytes(const PlanKey& p);
+double d_bytes(const PlanKey& p);
+
+// Whether L2 writes parts of D's sectors to DRAM before a second tile completes them: tiles of `columns` lie side by side, rows begin
+// within sectors, and D is large.
+bool tears_d(const PlanKey& p, int64_t columns);
 
 // A kernel's rate with a math, relative to its rate with 16-bit operands. Tensor cores multiply TF32 half as fast. Fragments of
 // mma.sync must also be rounded to TF32, whereas TMA rounds what it loads for wgmma. mma_skinny, which takes operands in any order,

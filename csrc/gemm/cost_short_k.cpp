@@ -25,16 +25,15 @@ constexpr double kOddResult = 2.8;                       // the epilogue of a D 
 constexpr double kBy8 = 1.22, kBy4 = 1.45, kBy2 = 1.98;  // copies of operands whose rows are aligned to 8, 4 and 2 bytes
 
 // mma_short.
-constexpr double kShortTile = 0.3;       // the first K tile's loads and the last stores, for each wave
-constexpr double kShortKTile = 0.75;     // the latency of a K tile's loads
-constexpr double kShortEpilogue = 0.26;  // of a tile of 64x64, while only its instructions run
-constexpr double kShortFullC = 0.491;    // of 64 rows of a full C, as in mma_guarded
-constexpr double kShortOdd = 1.5;        // of the epilogue, by hand: rows of D that are not aligned to 16 bytes
-constexpr double kShortOddWaves = 2;     // the same in several waves of a batch; by hand
-constexpr double kShortF32 = 1.5;        // by hand, what a C and a D in fp32 add to it
-constexpr double kShortLaunch = 0.95;    // of one wave
-constexpr double kShortAlone = 0.9;      // more of it, if the wave fills the GPU, and in proportion for smaller waves
-constexpr double kShortWaves = 1.4;      // by hand, of all waves if a product has several: A and B come again and again
+constexpr double kShortTile = 0.4;        // the first K tile's loads and the last stores, for each wave
+constexpr double kShortKTile = 0.75;      // the latency of a K tile's loads
+constexpr double kShortEpilogue = 0.235;  // of a tile of 64x64, while only its instructions run
+constexpr double kShortFullC = 0.185;     // of 64 rows of a full C, as in mma_guarded
+constexpr double kShortOddWaves = 1.55;   // of the epilogue in several waves of a batch, if rows of D are not aligned
+constexpr double kShortF32 = 1.5;         // by hand, what a C and a D in fp32 add to it
+constexpr double kShortLaunch = 0.95;     // of one wave
+constexpr double kShortAlone = 0.85;      // more of it, if the wave fills the GPU, and in proportion for smaller waves
+constexpr double kShortWaves = 1.4;       // by hand, of all waves if a product has several: A and B come again and again
 
 // mma_stationary, fitted to 214 times of drawn problems on an H100 (bench/results/h200-tried.md has some of them).
 constexpr double kStationaryStart = 0.2;       // of the blocks and their panels
@@ -84,10 +83,9 @@ constexpr double kDirectBy4Many = 2.7;                 // kDirectBy4 for 32 rows
 constexpr double kDirectWait = 0.48;                   // of a warp's chunk, alone on its SM
 constexpr double kDirectWaitC = 0.36;                  // of its full C, by hand
 constexpr double kDirectStream = 1.03;                 // of DRAM's time
-// kDirectStream of a large D whose rows begin within sectors, for 16 and 32 rows at a time: L2 writes sectors to DRAM before the next
-// chunk of columns completes them. Set by hand to 1000000x300x100, 5162x8284x2, and batches of 350x350x32 and 1018x1018x80.
+// kDirectStream where chunks of columns tear sectors of D (tears_d), for 16 and 32 rows at a time. Set by hand to 1000000x300x100,
+// 5162x8284x2, and batches of 350x350x32 and 1018x1018x80.
 constexpr double kDirectTorn16 = 2.6, kDirectTorn32 = 3.4;
-constexpr double kDirectLargeD = 25e6;  // bytes, half of an H200's L2; by hand
 // The same in fp32. These and simt_kstage's are means of fits to halves of 217 problems on an H200 ("The shortest K in fp32").
 constexpr double kDirectF32Start = 1.41;
 constexpr double kDirectF32Panel = 0.345;
@@ -102,22 +100,23 @@ constexpr double kDirectF32By8 = 1.15, kDirectF32By4 = 2.48;
 constexpr double kDirectF32Wait = 0.717, kDirectF32WaitFew = 1.1;  // the second, by hand, of 8 rows at a time
 
 // simt_kstage. Its configurations' rates were fitted to 835 times on an H200 (bench.candidates --float32 --seed 20311126).
-constexpr double kKstageLaunch = 2.78;
+constexpr double kKstageLaunch = 2.6;
 constexpr double kKstageFreshGrid = 0.5;  // without PDL (would_crowd), by hand, here and in simt_short
 constexpr double kKstageKTile = 0.29;     // the least
 constexpr double kKstageEpilogue = 1.1;   // of a tile of 64x64, while only its instructions run
-constexpr double kKstageFullC = 1.13;     // the same of reading a full C
+constexpr double kKstageFullC = 0.6;      // the same of reading a full C
 constexpr double kKstageAlone = 1.22;     // tiles that an SM finishes in the time of one
 constexpr double kKstageElements = 1.05;  // copies of an operand by element
 
 // simt_short. Its rate was fitted to 208 times on an H200, and what follows but for the last two to 119 problems, as means of fits to
-// halves (h200-tried.md, "Predictions of batches, again"). kSimtShortKTile and kSimtShortEpilogue have been set by hand since, to 138.
-constexpr double kSimtShortLaunch = 3.68, kSimtShortLaunchOne = 2.41;  // the second of one wave
-constexpr double kSimtShortKTile = 0.7;                                // the latency of a K tile's loads
-constexpr double kSimtShortLoad = 0.0823;    // of 16 elements of K of 64 rows or columns, while only the instructions run
-constexpr double kSimtShortEpilogue = 0.35;  // the same of a tile of 64x64
-constexpr double kSimtShortFullC = 0.756;    // the same of its full C
-constexpr double kSimtShortOdd = 1.4;        // of both, by element
+// halves (h200-tried.md, "Predictions of batches, again"). The launch of several waves, kSimtShortKTile and kSimtShortEpilogue have been
+// set by hand since, to 233 ("What moves predictions after the start with the last tile").
+constexpr double kSimtShortLaunch = 3.9, kSimtShortLaunchOne = 2.41;  // the second of one wave
+constexpr double kSimtShortKTile = 0.62;                              // the latency of a K tile's loads
+constexpr double kSimtShortLoad = 0.0823;   // of 16 elements of K of 64 rows or columns, while only the instructions run
+constexpr double kSimtShortEpilogue = 0.3;  // the same of a tile of 64x64
+constexpr double kSimtShortFullC = 0.756;   // the same of its full C
+constexpr double kSimtShortOdd = 1.4;       // of both, by element
 
 }  // namespace
 
@@ -156,7 +155,7 @@ double estimate_short(const KernelTraits& kernel, const Config& config, Math mat
   const double of_c = has_full_c(p) ? kShortFullC / 64 * double(std::min<int64_t>(config.tile_m, p.m)) : 0;
   const bool product_waves = work > p.batch * int64_t(device.gpu.num_sms) * config.blocks_per_sm;
   const bool odd_rows = takes_rows(p) && alignment(p.d, p.m, p.n) != 16;
-  const double odd = !odd_rows ? 1 : waves > 1 && !product_waves ? kShortOddWaves : kShortOdd;
+  const double odd = odd_rows && waves > 1 && !product_waves ? kShortOddWaves : 1;
   const double epilogue = of_tile * odd * config.tile_m * config.tile_n / (64 * 64) + of_c;
   const double issue = ceil_div(work, device.gpu.num_sms) * (tile_us(kernel, config, math, p, modes, device) + epilogue);
   const double arithmetic = (waiting + issue) * (product_waves ? kShortWaves : 1), memory = dram_us(p, modes.k_slices, device);
@@ -235,9 +234,7 @@ double estimate_direct(const KernelTraits&, const Config& any_dtype, Math, const
   }
   const double busy = sixteens * (load + chunks * width * (products + of_d));
   const double waiting = double(shape.rounds(p.m, config, shape.walkers)) * chunks * wait;
-  const bool large_d = double(p.batch) * double(p.m) * double(p.n) * size_of(p.d.dtype) > kDirectLargeD;
-  const bool torn = large_d && p.n > shape.width && straddles(32, p.d, p.m, p.n);
-  const double stream = !torn ? kDirectStream : config.tile_m == 32 ? kDirectTorn32 : kDirectTorn16;
+  const double stream = !tears_d(p, shape.width) ? kDirectStream : config.tile_m == 32 ? kDirectTorn32 : kDirectTorn16;
   const double waves = double(ceil_div(p.batch * shape.panels * shape.walkers, device.gpu.num_sms));  // of blocks
   return norm4(busy * waves, waiting * waves, stream * dram_us(p, 1, device)) +
          (start + panel * depth * chunks * width) * waves + kLaunch - kOverlap;

@@ -38,6 +38,7 @@ constexpr double kStraddlingStores = 1.27;  // the same if rows of D begin withi
 constexpr double kStraddlingLines = 1.93;   // of L2: a row of 128 bytes that begins within a line, over one that begins with it
 constexpr double kStraddlingSectors = 3.2;  // the same of a row that begins within a sector of 32 bytes
 constexpr double kPartsOfLines = 0.4;       // by hand, of B from DRAM by TMA, if lines belong to two tiles
+constexpr double kTornStores = 1;           // of D's time in DRAM, more by TMA where tiles tear its sectors
 constexpr double kSharedStraddling = 0.6;   // of what that adds, in clusters
 constexpr double kInThrees = 0.887;         // share of the SMs that clusters of three occupy: 39 clusters on an H200
 constexpr double kInFours = 0.91;           // the same of clusters of four, 30, and of eight, 15
@@ -107,7 +108,9 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const
   const double scale = device.gpu.dram_gb_per_s / kH200.dram_gb_per_s;
   const double of_b = double(p.k) * double(p.n) * double(matrices_of(p.b, p.batch)) * size_of(p.b.dtype);
   const double again_of_b = boxes && b_parts_of_lines > 0 && p.n > modes.columns ? kPartsOfLines * of_b : 0;
-  const double bytes = (dram_us(p, modes.layers(), device) * bytes_per_us(device) + again_of_b) / work;  // of a cluster's tile
+  const double torn = boxes && tears_d(p, modes.columns) ? kTornStores * d_bytes(p) : 0;
+  const double bytes =
+      (dram_us(p, modes.layers(), device) * bytes_per_us(device) + again_of_b + torn) / work;  // of a cluster's tile
   const auto wave = [&](int64_t clusters) {
     const double sm = scale * (clusters * cluster.blocks() > device.gpu.num_sms / 2 ? kPort / 2 : kOwnPort);
     const double dram = std::max(clusters * bytes / (scale * kStreaming), bytes / cluster.blocks() / sm);

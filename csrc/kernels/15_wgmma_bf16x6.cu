@@ -73,8 +73,6 @@ __global__ __launch_bounds__(kWgmmaBf16x6[I].threads, 1) void wgmma_bf16x6(
   }
   __syncthreads();
   wait_on_dependencies();
-  // Blocks with one tile alone let the next kernel in. What wgmma_tma gains by the last of several tiles was not timed here.
-  if (schedule.size <= int(gridDim.x)) launch_dependents();
 
   // ---- main loop ----
   if (group < 0) {  // producer warpgroup
@@ -110,6 +108,7 @@ __global__ __launch_bounds__(kWgmmaBf16x6[I].threads, 1) void wgmma_bf16x6(
   RingPosition<STAGES> at;
   uint32_t use = 0;  // tiles that this warpgroup has finished
   for (int work = blockIdx.x; work < schedule.size; work += gridDim.x) {
+    if (work + int(gridDim.x) >= schedule.size) launch_dependents();  // see wgmma_tma
     const WorkTile work_tile = schedule[work];
     const int m0 = work_tile.tile.m * BLK_M + group * ROWS, n0 = work_tile.tile.n * BLK_N;
     const TilePlace place{m0, n0, work_tile.layer};

@@ -134,7 +134,6 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
   }
   __syncthreads();
   wait_on_dependencies();
-  if (schedule.size <= int(gridDim.x)) launch_dependents();
   const auto first_streamed = [&](const TileIndex& tile) {  // of this warpgroup, in rows of A or columns of B
     return int64_t(STREAMS_A ? tile.m : tile.n) * (GROUPS * kStreamed) + group * kStreamed;
   };
@@ -195,6 +194,7 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
       next.advance(schedule);
       if (next.any(schedule)) load();  // not before the fence, which would wait for the loads
     }
+    launch_dependents();  // no tile is left to begin: see wgmma_tma
     return;
   }
 

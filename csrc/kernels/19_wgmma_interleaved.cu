@@ -80,7 +80,6 @@ __global__ __launch_bounds__(kWgmmaInterleaved[I].threads, 1) void wgmma_interle
   }
   __syncthreads();
   wait_on_dependencies();
-  if (schedule.size <= int(gridDim.x)) launch_dependents();
 
   // ---- main loop ----
   if (group < 0) {  // producer warpgroup
@@ -112,6 +111,7 @@ __global__ __launch_bounds__(kWgmmaInterleaved[I].threads, 1) void wgmma_interle
   RingPosition<STAGES> at;
 #pragma unroll 1
   for (int work = blockIdx.x; work < schedule.size; work += gridDim.x) {
+    if (work + int(gridDim.x) >= schedule.size) launch_dependents();  // see wgmma_tma
     const WorkTile work_tile = schedule[work];
     const InterleavedTile tile{a_maps, work_tile.product, work_tile.tile.m};
     const GemmDesc of_kind = every(p, tile.of_product, a_maps.kinds());

@@ -116,7 +116,7 @@ __global__ __launch_bounds__(kSimtShort[I].threads, kSimtShort[I].blocks_per_sm)
     };
 
     // ---- main loop ----
-    constexpr int SUM_TILES = kSumOf / BLK_K;
+    constexpr int SUM_TILES = kSumOf / BLK_K, UNROLLED_K = 8;
 #pragma unroll 1
     for (int t = 0; t < k_tiles; ++t) {
       if (t > 0 && t % SUM_TILES == 0) {
@@ -135,9 +135,9 @@ __global__ __launch_bounds__(kSimtShort[I].threads, kSimtShort[I].blocks_per_sm)
       if (t + 1 < k_tiles) load(left - BLK_K);
       __syncthreads();  // K tile t has arrived, and all warps have read K tile t - 1
 #pragma unroll 1
-      for (int k0 = 0; k0 < min(left, BLK_K); k0 += 4) {
+      for (int k0 = 0; k0 < min(left, BLK_K); k0 += UNROLLED_K) {
 #pragma unroll
-        for (int k = k0; k < k0 + 4; ++k) {
+        for (int k = k0; k < k0 + UNROLLED_K; ++k) {
           Vec<float, W> a_k[ROWS / W];
 #pragma unroll
           for (int i = 0; i < ROWS / W; ++i)
