@@ -29,7 +29,8 @@ constexpr double kShortTile = 0.4;        // the first K tile's loads and the la
 constexpr double kShortKTile = 0.75;      // the latency of a K tile's loads
 constexpr double kShortEpilogue = 0.235;  // of a tile of 64x64, while only its instructions run
 constexpr double kShortFullC = 0.185;     // of 64 rows of a full C, as in mma_guarded
-constexpr double kShortOddWaves = 1.55;   // of the epilogue in several waves of a batch, if rows of D are not aligned
+constexpr double kShortOdd = 1.5;         // of the epilogue of a single product, by hand, if rows of D are not aligned
+constexpr double kShortOddWaves = 1.55;   // the same in several waves of a batch
 constexpr double kShortF32 = 1.5;         // by hand, what a C and a D in fp32 add to it
 constexpr double kShortLaunch = 0.95;     // of one wave
 constexpr double kShortAlone = 0.85;      // more of it, if the wave fills the GPU, and in proportion for smaller waves
@@ -100,7 +101,7 @@ constexpr double kDirectF32By8 = 1.15, kDirectF32By4 = 2.48;
 constexpr double kDirectF32Wait = 0.717, kDirectF32WaitFew = 1.1;  // the second, by hand, of 8 rows at a time
 
 // simt_kstage. Its configurations' rates were fitted to 835 times on an H200 (bench.candidates --float32 --seed 20311126).
-constexpr double kKstageLaunch = 2.6;
+constexpr double kKstageLaunch = 2.5;
 constexpr double kKstageFreshGrid = 0.5;  // without PDL (would_crowd), by hand, here and in simt_short
 constexpr double kKstageKTile = 0.29;     // the least
 constexpr double kKstageEpilogue = 1.1;   // of a tile of 64x64, while only its instructions run
@@ -109,14 +110,14 @@ constexpr double kKstageAlone = 1.22;     // tiles that an SM finishes in the ti
 constexpr double kKstageElements = 1.05;  // copies of an operand by element
 
 // simt_short. Its rate was fitted to 208 times on an H200, and what follows but for the last two to 119 problems, as means of fits to
-// halves (h200-tried.md, "Predictions of batches, again"). The launch of several waves, kSimtShortKTile and kSimtShortEpilogue have been
-// set by hand since, to 233 ("What moves predictions after the start with the last tile").
-constexpr double kSimtShortLaunch = 3.9, kSimtShortLaunchOne = 2.41;  // the second of one wave
-constexpr double kSimtShortKTile = 0.62;                              // the latency of a K tile's loads
-constexpr double kSimtShortLoad = 0.0823;   // of 16 elements of K of 64 rows or columns, while only the instructions run
-constexpr double kSimtShortEpilogue = 0.3;  // the same of a tile of 64x64
-constexpr double kSimtShortFullC = 0.756;   // the same of its full C
-constexpr double kSimtShortOdd = 1.4;       // of both, by element
+// halves (h200-tried.md, "Predictions of batches, again"). kSimtShortKTile and kSimtShortEpilogue have been set by hand since, to 233
+// ("After the change of starts").
+constexpr double kSimtShortLaunch = 3.68, kSimtShortLaunchOne = 2.41;  // the second of one wave
+constexpr double kSimtShortKTile = 0.6;                                // the latency of a K tile's loads
+constexpr double kSimtShortLoad = 0.0823;    // of 16 elements of K of 64 rows or columns, while only the instructions run
+constexpr double kSimtShortEpilogue = 0.33;  // the same of a tile of 64x64
+constexpr double kSimtShortFullC = 0.756;    // the same of its full C
+constexpr double kSimtShortOdd = 1.4;        // of both, by element
 
 }  // namespace
 
@@ -155,7 +156,7 @@ double estimate_short(const KernelTraits& kernel, const Config& config, Math mat
   const double of_c = has_full_c(p) ? kShortFullC / 64 * double(std::min<int64_t>(config.tile_m, p.m)) : 0;
   const bool product_waves = work > p.batch * int64_t(device.gpu.num_sms) * config.blocks_per_sm;
   const bool odd_rows = takes_rows(p) && alignment(p.d, p.m, p.n) != 16;
-  const double odd = odd_rows && waves > 1 && !product_waves ? kShortOddWaves : 1;
+  const double odd = !odd_rows ? 1 : p.batch == 1 ? kShortOdd : waves > 1 ? kShortOddWaves : 1;
   const double epilogue = of_tile * odd * config.tile_m * config.tile_n / (64 * 64) + of_c;
   const double issue = ceil_div(work, device.gpu.num_sms) * (tile_us(kernel, config, math, p, modes, device) + epilogue);
   const double arithmetic = (waiting + issue) * (product_waves ? kShortWaves : 1), memory = dram_us(p, modes.k_slices, device);
