@@ -71,7 +71,8 @@ struct TransposedEpilogue {
   static constexpr int PER_BLOCK = PARTS.count, PART_ROWS = PARTS.rows, COUNT = COLS / 64 * PER_BLOCK, BLOCKS = COLS / 64;
   static constexpr int WIDTH = kBoxBytes / int(sizeof(D)), BOXES = 64 / WIDTH, BOX_BYTES = PART_ROWS * kBoxBytes;
   static constexpr int PART_BYTES = BOXES * BOX_BYTES;
-  // Of a block's parts. The second box of fp32 lies equally far behind the first in a shorter part, too.
+  // Bytes from a block's first part to the next block's. A part of one box ends with its own rows. A part of two boxes takes PART_BYTES
+  // however few rows it has, because its second box begins BOX_BYTES behind its first.
   static constexpr int BLOCK_BYTES = BOXES == 1 ? ROWS * kBoxBytes : PER_BLOCK * PART_BYTES;
   static_assert(PARTS.last > 0 && COUNT % BUFFERS == 0 && BUFFERS <= 4);
 

@@ -107,8 +107,8 @@ bool tma_stores(const X& x, int64_t rows, int64_t cols) {
 
 // Whether D is larger than what L2 keeps of it for the next kernel. Its lines then leave L2 before those of A and B, which other
 // tiles read again: 192 of 1024x1024x64 take 177.6 us on an H100, and 195 if all lines leave in turn. The size is by hand, of the
-// 50 MB that L2 has there. Where rows of D begin within sectors, stores write halves of sectors, and a first half should not leave
-// before the second arrives: 200 of 776x776x80 take 131 us in wgmma_tma on an H200 if all lines leave in turn, and 138 otherwise.
+// 50 MB that L2 has there. Rows of D that begin within sectors are an exception: two tiles write the halves of a sector, and L2 should
+// keep the first half until the second arrives. 200 of 776x776x80 take 131 us in wgmma_tma on an H200 by this exception, and 138 without.
 inline bool d_exceeds_l2(const GemmDesc& p) {
   constexpr int64_t kKept = 32 << 20;
   return !p.d_is_partial && !straddles(32, p.d, p.m, p.n) && p.batch * p.m * p.n * size_of(p.d.dtype) > kKept;

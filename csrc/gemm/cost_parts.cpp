@@ -14,7 +14,7 @@ constexpr double kIdle = 0.452;  // of the launch, hidden if nearly all SMs are 
 constexpr double kPrefetches = 0.396;        // of the launch, hidden by what small grids prefetch (prefetches_k_tiles)
 constexpr double kFreshGrid = 0.52;          // of kOverlap, lost by a grid without PDL (needs_order)
 constexpr double kSimtStart = 1;             // by hand, for simt
-constexpr double kTornD = 20e6;              // by hand, bytes of a D that is large in tears_d
+constexpr double kTornD = 20e6;              // bytes from which a D is large for tears_d, by hand
 constexpr double kRelu = 0.4, kGated = 2.8;  // the activation of a tile of 128x256
 
 double fourth(double x) { return x * x * (x * x); }

@@ -28,8 +28,8 @@ bool has_full_c(const PlanKey& p);
 double c_bytes(const PlanKey& p);
 double d_bytes(const PlanKey& p);
 
-// Whether L2 writes parts of D's sectors to DRAM before a second tile completes them: tiles of `columns` lie side by side, rows begin
-// within sectors, and D is large.
+// Whether tiles of `columns` tear sectors of D: two tiles write the halves of a sector, and L2 writes the first half to DRAM before it
+// has the second. D is large then, and its rows begin within sectors.
 bool tears_d(const PlanKey& p, int64_t columns);
 
 // A kernel's rate with a math, relative to its rate with 16-bit operands. Tensor cores multiply TF32 half as fast. Fragments of

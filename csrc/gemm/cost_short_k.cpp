@@ -29,8 +29,7 @@ constexpr double kShortTile = 0.4;        // the first K tile's loads and the la
 constexpr double kShortKTile = 0.75;      // the latency of a K tile's loads
 constexpr double kShortEpilogue = 0.235;  // of a tile of 64x64, while only its instructions run
 constexpr double kShortFullC = 0.185;     // of 64 rows of a full C, as in mma_guarded
-constexpr double kShortOdd = 1.5;         // of the epilogue of a single product, by hand, if rows of D are not aligned
-constexpr double kShortOddWaves = 1.55;   // the same in several waves of a batch
+constexpr double kShortOdd = 1.55;        // of the epilogue, by hand, if rows of D are not aligned; not of a batch in one wave
 constexpr double kShortF32 = 1.5;         // by hand, what a C and a D in fp32 add to it
 constexpr double kShortLaunch = 0.95;     // of one wave
 constexpr double kShortAlone = 0.85;      // more of it, if the wave fills the GPU, and in proportion for smaller waves
@@ -156,7 +155,7 @@ double estimate_short(const KernelTraits& kernel, const Config& config, Math mat
   const double of_c = has_full_c(p) ? kShortFullC / 64 * double(std::min<int64_t>(config.tile_m, p.m)) : 0;
   const bool product_waves = work > p.batch * int64_t(device.gpu.num_sms) * config.blocks_per_sm;
   const bool odd_rows = takes_rows(p) && alignment(p.d, p.m, p.n) != 16;
-  const double odd = !odd_rows ? 1 : p.batch == 1 ? kShortOdd : waves > 1 ? kShortOddWaves : 1;
+  const double odd = odd_rows && (p.batch == 1 || waves > 1) ? kShortOdd : 1;
   const double epilogue = of_tile * odd * config.tile_m * config.tile_n / (64 * 64) + of_c;
   const double issue = ceil_div(work, device.gpu.num_sms) * (tile_us(kernel, config, math, p, modes, device) + epilogue);
   const double arithmetic = (waiting + issue) * (product_waves ? kShortWaves : 1), memory = dram_us(p, modes.k_slices, device);

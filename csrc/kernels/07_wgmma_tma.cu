@@ -130,10 +130,10 @@ __global__ __launch_bounds__(kWgmmaTma[I].threads, kWgmmaTma[I].blocks_per_sm) v
       at.advance(work_tile.count);
       continue;
     }
-    // The next kernel may start once every block has its last work tile. 5147x1216x896, two waves of wgmma_multicast, took 20.1 us
-    // on an H200 in a trial, and 20.8 if kernels wait for each other's end. A start while blocks have further tiles to come costs more than it
-    // saves: GPT-2's second feed-forward product, which follows its first, took 71 us with it, and 58 after the first one's end
-    // (h200-tried.md, "When the next kernel may start" and "Where two waves spend their time").
+    // The next kernel may start once every block has begun its last work tile. In a trial on an H200, two waves of wgmma_multicast,
+    // 5147x1216x896, took 20.1 us with this rule, and 20.8 if the next kernel started at their end. An earlier start costs more than it
+    // saves: GPT-2's second feed-forward product took 71 us if it might start with the first tiles of the product before, and 58 if
+    // it started at that product's end (h200-tried.md, "When the next kernel may start" and "Where two waves spend their time").
     if (work + int(gridDim.x) >= schedule.size) launch_dependents();
     const TilePlace place{work_tile.tile.m * BLK_M + (PINGPONG ? 0 : group * ROWS), work_tile.tile.n * BLK_N, work_tile.layer};
     const auto epilogue = [&](auto d_type, auto&& act) {

@@ -27,8 +27,8 @@ TC_HOST_DEVICE constexpr int multicast_buffers(int tile_m, int cols, bool f32, i
   return buffers_of(cols / 64 * multicast_parts(tile_m, f32).count, most);
 }
 
-// Bytes of a warpgroup's parts, of which `buffers` of a 16-bit D lie in shared memory. All parts of a 16-bit D follow each other without
-// gaps; a part of an fp32 D has two boxes.
+// Bytes of a warpgroup's `buffers`. Each holds a part of a 16-bit D. If they hold all parts, the parts lie one behind the other without
+// gaps. An fp32 D uses the same bytes for its own parts, of two boxes each.
 TC_HOST_DEVICE constexpr int multicast_parts_bytes(int tile_m, int cols, int buffers, bool fp32_d) {
   const TileParts parts = multicast_parts(tile_m, false);
   const int rows = buffers == cols / 64 * parts.count ? cols / 64 * tile_m : buffers * parts.rows;

@@ -63,7 +63,7 @@ __global__ __launch_bounds__(kWgmmaShifted[I].threads, 1) void wgmma_shifted(
   }
   __syncthreads();
   wait_on_dependencies();
-  if (schedule.size <= int(gridDim.x)) launch_dependents();
+  if (schedule.size <= int(gridDim.x)) launch_dependents();  // wgmma_tma's rule for several tiles was not timed here
 
   // ---- main loop ----
   if (warp < WARPS) {  // producer warpgroups

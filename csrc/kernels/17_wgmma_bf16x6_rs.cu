@@ -194,7 +194,7 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
       next.advance(schedule);
       if (next.any(schedule)) load();  // not before the fence, which would wait for the loads
     }
-    launch_dependents();  // no tile is left to begin: see wgmma_tma
+    launch_dependents();  // all K tiles are loaded: see wgmma_tma
     return;
   }
 
