@@ -44,9 +44,10 @@ __device__ __forceinline__ void write_parts(__nv_bfloat16* parts, int64_t padded
                 make_uint4(pairs[0].x[part], pairs[1].x[part], pairs[2].x[part], pairs[3].x[part]));
 }
 
-__global__ __launch_bounds__(THREADS,
-                             4) void write_parts_of_both(const __grid_constant__ Sources sources, const int blocks_of_a) {
+__global__ __launch_bounds__(THREADS, 4) void write_parts_of_both(const __grid_constant__ Sources sources,
+                                                                  const int blocks_of_a, const bool early) {
   wait_on_dependencies();
+  if (early) launch_dependents();
   const bool second = int(blockIdx.x) >= blocks_of_a;
   if (blockIdx.y > 0 && sources.of[second].batch == 0) return;  // all products share the operand
   const Source& x = sources.of[second];
@@ -128,11 +129,12 @@ Source source_of(const MatrixView& x, const OperandParts& to, const PartsLayout&
 
 }  // namespace
 
-Status launch_parts(const GemmDesc& p, const OperandParts& a, const OperandParts& b, const DeviceSpec& device, void* stream) {
+Status launch_parts(const GemmDesc& p, const OperandParts& a, const OperandParts& b, const DeviceSpec& device, void* stream,
+                    bool early) {
   const Source of_a = source_of(p.a, a, {p.m, p.k}), of_b = source_of(transpose(p.b), b, {p.n, p.k});
   const int64_t blocks_of_a = ceil_div(p.m, BLK) * of_a.strips, blocks = blocks_of_a + ceil_div(p.n, BLK) * of_b.strips;
   return launch_grid<write_parts_of_both, true>(
-      {blocks, THREADS, 0, 1, true, p.batch}, device, stream, Sources{{of_a, of_b}}, int(blocks_of_a));
+      {blocks, THREADS, 0, 1, true, p.batch}, device, stream, Sources{{of_a, of_b}}, int(blocks_of_a), early);
 }
 
 }  // namespace tc
