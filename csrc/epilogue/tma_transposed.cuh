@@ -48,16 +48,16 @@ struct TransposedPlace {
 // How the blocks of a cluster that share K divide the parts of their tile: block `slice` of `count` finishes every count-th
 // part.
 struct PartOwners {
-  static constexpr int kMost = 3;  // blocks
+  static constexpr int kMost = 4;  // blocks
   int count, slice;
 
   // Which block finishes part i, and how many parts before i it finishes. The compiler knows i, so that these are selections.
   __device__ int owner(int i) const { return count == 3 ? i % 3 : i & (count - 1); }
-  __device__ int before(int i) const { return count == 3 ? i / 3 : count == 2 ? i / 2 : i; }
+  __device__ int before(int i) const { return count == 3 ? i / 3 : count == 4 ? i / 4 : count == 2 ? i / 2 : i; }
   __device__ bool mine(int i) const { return owner(i) == slice; }
   // The place among the sums of part i, in the memory of its owner, of those that block `x` sends.
   __device__ int place(int i, int x) const { return before(i) * (count - 1) + x - (x > owner(i)); }
-  static constexpr int most_places(int parts) { return std::max((parts + 1) / 2, (parts + 2) / 3 * 2); }
+  static constexpr int most_places(int parts) { return std::max({(parts + 1) / 2, (parts + 2) / 3 * 2, (parts + 3) / 4 * 3}); }
 };
 
 // The epilogue for tiles of (ROWS, COLS) of D, of which a warpgroup holds the transpose: accumulators of COLS / 64 blocks of 64

@@ -10,16 +10,17 @@ namespace tc {
 namespace {
 
 // Microseconds on an H200 unless a line names another unit. cost_model.h says how they were fitted.
-constexpr double kRepack = 2.8;      // start a copy, and the product after it
+constexpr double kRepack = 2.1;      // start a copy, and the product after it
 constexpr double kKeptBytes = 30e6;  // by hand, a copy that L2 keeps until the product reads it
 constexpr double kKept = 0.8;        // of a pass over it, what that saves
 // A reduction, fitted to 2815 times and then raised by hand. The times alone give 2.4 us and 0.6 for kFromL2, with which picks lose
 // more: predictions of split-K spread more than others, and of many that look equal the pick is one that is predicted too short.
-constexpr double kReduce = 3.3;         // finish one kernel, start the reduction and read the first kernel's results
-constexpr double kReduceLayer = 0.035;  // of each layer, whose loads follow the last one's addition
-constexpr double kInL2 = 50e6;        // bytes that a reduction finds in L2; by hand, odd fp32 rows come half as fast from DRAM
-constexpr double kFromL2 = 0.9;       // of their time from DRAM
-constexpr double kPartsStart = 1.38;  // of the parts of fp32, until the product reads them
+constexpr double kReduce = 3.1;              // finish one kernel, start the reduction and read the first kernel's results
+constexpr double kReduceLayer = 0.035;       // of each layer, whose loads follow the last one's addition
+constexpr double kInL2 = 50e6;               // bytes that a reduction finds in L2
+constexpr double kFromL2 = 0.9;              // of their time from DRAM
+constexpr double kOddF32 = 0.4, kOdd16 = 1;  // by hand, of the bytes' time, more where a reduction goes by element
+constexpr double kPartsStart = 0.75;         // of the parts of fp32, until the product reads them
 // By hand, of an SM, a tile that make_k_contiguous transposes, however few of its elements lie in the matrix: 361 products of 1x704x22
 // whose B is transposed take 22.9 us on an H200, and were predicted to take 14 without it.
 constexpr double kTransposedTile = 0.45;
@@ -48,7 +49,7 @@ double parts_us(const PlanKey& p, const DeviceSpec& device) {
 double reduce_us(const PlanKey& p, int layers, const DeviceSpec& device) {
   const double elements = double(p.batch) * double(p.m) * double(p.n);
   const double bytes = (layers * 4.0 + size_of(p.d.dtype)) * elements + c_bytes(p), beyond_l2 = std::max(0.0, bytes - kInL2);
-  const double by_element = p.n % 4 == 0 ? 0 : is_f32(p.d.dtype) ? beyond_l2 : 2 * bytes;
+  const double by_element = p.n % 4 == 0 ? 0 : bytes * (is_f32(p.d.dtype) ? kOddF32 : kOdd16);
   return kReduce + kReduceLayer * layers + (kFromL2 * (bytes - beyond_l2) + beyond_l2 + by_element) / bytes_per_us(device);
 }
 

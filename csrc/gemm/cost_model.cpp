@@ -32,13 +32,13 @@ constexpr double kUnalignedCopies = 1.19;   // of operands that are read in less
 constexpr double kOddElements = 3.96;       // the same element by element
 constexpr double kLatency = 1.8;            // of DRAM under load
 
-constexpr double kTmaStart = 0.564;     // wgmma_tma's barriers and tensor maps
-constexpr double kThirdGroup = 0.45;    // the start of a third consumer warpgroup in wgmma_tma
-constexpr double kTmaTile = 0.9;        // by hand, of each tile of wgmma_tma but the first, whatever its size
-constexpr double kTmaTileC = 0.28;      // by hand, more of each tile, if C is full
-constexpr double kClusterStart = 0.75;  // kTmaStart of wgmma_cluster
-constexpr double kEmptyRows = 0.532;    // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
-constexpr double kClusterWave = 2.14;   // of a further wave of blocks that share K: 0.4 at few rows, and tens at many
+constexpr double kTmaStart = 0.564;    // wgmma_tma's barriers and tensor maps
+constexpr double kThirdGroup = 0.45;   // the start of a third consumer warpgroup in wgmma_tma
+constexpr double kTmaTile = 0.9;       // by hand, of each tile of wgmma_tma but the first, whatever its size
+constexpr double kTmaTileC = 0.28;     // by hand, more of each tile, if C is full
+constexpr double kClusterStart = 0.9;  // kTmaStart of wgmma_cluster
+constexpr double kEmptyRows = 0.532;   // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
+constexpr double kClusterWave = 2.14;  // of a further wave of blocks that share K: 0.4 at few rows, and tens at many
 
 // wgmma_multicast, from its tile's size alone, as if most tiles waited for shared memory, which TMA writes and wgmma reads. That
 // describes their times best, although shared memory can do more (h200-tried.md, "A main loop without branches").
@@ -53,9 +53,9 @@ constexpr double kWideProduct = 1.058;       // of warpgroups with 128 columns, 
 constexpr double kWideEpilogue = 1.17;       // the same of the epilogue
 constexpr double kNextTile = 0.928;          // from a tile's epilogue to the next tile's products
 constexpr double kMulticastStart = 0.41;     // kTmaStart of this kernel: it has more of both
-constexpr double kCluster = 0.045;           // the start and the end of a block that the others wait for
+constexpr double kCluster = 0.03;            // the start and the end of a block that the others wait for
 constexpr double kSharedSums = 0.0853;       // blocks that share K wait for each other and send sums
-constexpr double kSumsRate = 12.4e3;         // bytes per microsecond that a block receives from others
+constexpr double kSumsRate = 18.5e3;         // bytes per microsecond that a block receives from others
 
 // wgmma_shifted, by hand to seven problems on an H200. A K tile takes up to 1 us on an H100.
 constexpr double kShiftedKTile = 0.48;  // its producers' copies, shifts and stores of B

@@ -105,6 +105,7 @@ constexpr double kKstageFreshGrid = 0.5;  // without PDL (would_crowd), by hand,
 constexpr double kKstageKTile = 0.29;     // the least
 constexpr double kKstageEpilogue = 1.1;   // of a tile of 64x64, while only its instructions run
 constexpr double kKstageFullC = 0.6;      // the same of reading a full C
+constexpr double kKstageOdd = 2;          // of both, by element
 constexpr double kKstageAlone = 1.22;     // tiles that an SM finishes in the time of one
 constexpr double kKstageElements = 1.05;  // copies of an operand by element
 
@@ -248,7 +249,9 @@ double estimate_kstage(const KernelTraits& kernel, const Config& config, Math ma
   const auto copies = [](int alignment) { return alignment == 16 ? 1 : kKstageElements; };
   const double product =
       tile_us(kernel, config, math, p, modes, device) * copies(alignment(p.a, p.m, p.k)) * copies(alignment(p.b, p.k, p.n));
-  const double epilogue = (kKstageEpilogue + (has_full_c(p) ? kKstageFullC : 0)) * config.tile_m * config.tile_n / (64 * 64);
+  const double odd = alignment(p.d, p.m, p.n) == 16 ? 1 : kKstageOdd;
+  const double epilogue =
+      odd * (kKstageEpilogue + (has_full_c(p) ? kKstageFullC : 0)) * config.tile_m * config.tile_n / (64 * 64);
   const double at_once = std::max(double(ceil_div(work, device.gpu.num_sms)), kKstageAlone);
   const double busy = at_once * (product + epilogue);
   const double launch = kKstageLaunch + (would_crowd(p, config, modes, device.gpu.num_sms) ? kKstageFreshGrid : 0);
