@@ -9,11 +9,10 @@
 #include "../ptx/mma.cuh"
 #include "../tile/copy.cuh"
 #include "../tile/tma_operand.cuh"
+#include "box_copies.cuh"
 #include "formula.cuh"
 
 namespace tc {
-
-constexpr int kBoxRows = 64;  // rows of a box of C or D: the M of one wgmma
 
 struct TmaPaths {
   CUtensorMap c, d;
@@ -65,7 +64,6 @@ struct TmaEpilogue {
   static constexpr int COUNT = ROWS / kBoxRows * PER_BLOCK, LAST_WIDTH = COLS - (PER_BLOCK - 1) * WIDTH;
   static constexpr int BUFFERS = buffers_of(COUNT, MOST_BUFFERS), BOX_BYTES = kBoxRows * kBoxBytes;
   static constexpr bool IS_16_BIT = sizeof(D) == 2;  // fp32 never takes CPath::vectors or DPath::vectors
-  static constexpr int OWN_ROWS = kBoxRows / 4;  // rows of a box whose sums one warp holds, and which that warp copies itself
   static_assert(COUNT % BUFFERS == 0 && BUFFERS <= 4 && (kTmaOnly || LAST_WIDTH == WIDTH));
 
   const GemmDesc& p;
@@ -76,7 +74,6 @@ struct TmaEpilogue {
   const int barrier;      // the number of the warpgroup's named barrier
   const int thread;       // in the warpgroup
 
-  __device__ int own_row() const { return thread / 32 * OWN_ROWS; }  // the first of them in a box
   __device__ bool c_is_fp32() const { return sizeof(T) == 4 || (sizeof(D) == 4 && is_f32(p.c.dtype)); }
   __device__ uint32_t box(int i) const { return smem_address(boxes) + i % BUFFERS * BOX_BYTES; }
   __device__ void sync() const { named_barrier<128>(barrier); }
@@ -148,94 +145,13 @@ struct TmaEpilogue {
     load_c(thread / 32, at);
   }
 
-  __device__ D* element(int i, int row, int col) const {
-    constexpr int W = 16 / int(sizeof(D));
-    return reinterpret_cast<D*>(boxes + i % BUFFERS * BOX_BYTES + box_offset(row, col / W)) + col % W;
+  // The thread is hidden from the compiler, which would compute addresses before the main loop and spill them.
+  __device__ BoxCopies<D, BUFFERS> copies() const {
+    int hidden = thread;
+    asm volatile("" : "+r"(hidden));
+    return {p, boxes, hidden};
   }
-
-  // Copies box i of C by 16-byte vectors of the box, which may begin at any even address of C.
-  __device__ __forceinline__ void copy_c_vectors(int i, int m, int n, const D* c) const {
-    constexpr int BATCH = OWN_ROWS / 4;  // vectors of a lane, four rows apart
-    const uintptr_t begin = reinterpret_cast<uintptr_t>(c), end = begin + ((p.m - 1) * p.c.row + p.n) * sizeof(D);
-    const int first = own_row() + thread % 32 / 8;
-    const int count = max(0, min(16, int(min(int64_t(WIDTH), p.n - n)) * int(sizeof(D)) - thread % 8 * 16));
-    const auto from = [&](int r) { return begin + ((m + first + r * 4) * p.c.row + n) * sizeof(D) + thread % 8 * 16; };
-    ShiftedVector vectors[BATCH];
-#pragma unroll
-    for (int r = 0; r < BATCH; ++r) vectors[r].fetch(from(r), m + first + r * 4 < p.m ? count : 0, begin, end);
-#pragma unroll
-    for (int r = 0; r < BATCH; ++r)
-      *reinterpret_cast<uint4*>(boxes + i % BUFFERS * BOX_BYTES + box_offset(first + r * 4, thread % 8)) =
-          vectors[r].value(from(r));
-  }
-
-  // Vector x of a row of the boxes that lie side by side from box i on.
-  __device__ char* vector_at(int i, int row, int x) const {
-    return boxes + (i + x / 8) % BUFFERS * BOX_BYTES + box_offset(row, x % 8);
-  }
-
-  // Copies D by 16-byte vectors from ACROSS boxes side by side. The aligned vectors of a row of D begin at any column, so each
-  // is made of two vectors of the boxes. The elements before and after the aligned vectors go one by one.
-  template <int ACROSS>
-  __device__ __forceinline__ void copy_d_vectors(int i, int m, int n, D* to) const {
-    constexpr int VECTORS = ACROSS * 8, LANES = ACROSS == 3 ? 32 : VECTORS, W = 16 / int(sizeof(D));  // LANES: of a row
-    D* const d = to + m * p.d.row + n;
-    const int rows = int(min(int64_t(kBoxRows), p.m - m)), cols = int(min(int64_t(ACROSS * WIDTH), p.n - n));
-    const auto before = [](const D* row) { return int(-(reinterpret_cast<uintptr_t>(row) / sizeof(D)) % W); };
-    const int lane = thread % 32, own = own_row(), end = min(own + OWN_ROWS, rows);
-    const int x = lane % LANES, next = min(x + 1, VECTORS - 1);
-#pragma unroll 2
-    for (int row = own + lane / LANES; row < end; row += 32 / LANES) {
-      D* const target = d + row * p.d.row;
-      const int skipped = before(target), col = skipped + x * W;
-      if (col + W > cols) continue;
-      const uint4 lo = *reinterpret_cast<const uint4*>(vector_at(i, row, x)),
-                  hi = *reinterpret_cast<const uint4*>(vector_at(i, row, next));
-      store_whole(target + col, funnel(lo, hi, skipped * int(sizeof(D))));
-    }
-#pragma unroll 2
-    for (int rest = lane; rest < OWN_ROWS * 2 * W; rest += 32) {
-      const int row = own + rest / (2 * W), e = rest % W;
-      if (row >= end) break;
-      D* const target = d + row * p.d.row;
-      const int skipped = before(target);
-      const bool after = rest % (2 * W) >= W;
-      const int col = after ? skipped + max(0, cols - skipped) / W * W + e : e;
-      if (col < (after ? cols : min(skipped, cols)))
-        target[col] = *reinterpret_cast<const D*>(vector_at(i, row, col / W) + col % W * sizeof(D));
-    }
-  }
-
-  // Copies box i of C element by element. Consecutive lanes take consecutive columns. All loads of a batch are issued before
-  // the first use. Beyond the matrix a lane loads the last row or column again, because a branch would wait for each load.
-  template <typename C>
-  __device__ __forceinline__ void copy_c(int i, int m, int n, const C* c) const {
-    constexpr int ACROSS = WIDTH / 32, BATCH = 16 / ACROSS;  // rows: 16 loads under way
-    const int64_t rows = p.m - 1, cols = p.n - 1;
-#pragma unroll 1
-    for (int first = own_row(), end = first + OWN_ROWS; first < end; first += BATCH) {
-      C values[BATCH][ACROSS];
-#pragma unroll
-      for (int r = 0; r < BATCH; ++r)
-#pragma unroll
-        for (int x = 0; x < ACROSS; ++x)
-          values[r][x] =
-              c[min(int64_t(m + first + r), rows) * p.c.row + min(int64_t(n + thread % 32 + x * 32), cols) * p.c.col];
-#pragma unroll
-      for (int r = 0; r < BATCH; ++r)
-#pragma unroll
-        for (int x = 0; x < ACROSS; ++x) *element(i, first + r, thread % 32 + x * 32) = from_float<D>(to_float(values[r][x]));
-    }
-  }
-  __device__ __forceinline__ void copy_d(int i, int m, int n, D* to) const {
-    D* const d = to + m * p.d.row + n * p.d.col;
-    const int rows = int(min(int64_t(kBoxRows), p.m - m)), cols = int(min(int64_t(WIDTH), p.n - n));
-#pragma unroll 4
-    for (int row = own_row(); row < min(own_row() + OWN_ROWS, rows); ++row)
-#pragma unroll
-      for (int col = thread % 32; col < WIDTH; col += 32)
-        if (col < cols) d[row * p.d.row + col * p.d.col] = *element(i, row, col);
-  }
+  __device__ D* element(int i, int row, int col) const { return BoxCopies<D, BUFFERS>{p, boxes, thread}.element(i, row, col); }
 
   // Computes alpha * acc + beta * C for box i, in place. `acc` holds wgmma's accumulators from the box's first column on: pairs
   // of columns, in rows eight apart. Each path of C has a loop of its own: one loop for all paths, with zeros or copies in
@@ -351,6 +267,31 @@ struct TmaEpilogue {
     }
   }
 
+  // Copies C to box i, or to ACROSS boxes side by side from box i on, and returns to how many.
+  template <int ACROSS>
+  __device__ __forceinline__ int load_boxes(int i, int m, int n, const TilePlace& at) const {
+    if constexpr (IS_16_BIT) {
+      if (paths.c_path == CPath::vectors) return copies().copy_c_vectors(i, m, n, first_of<const D>(p.c, at)), 1;
+    } else {
+      if (copies().template has_rows<ACROSS>(p.c, n))
+        return copies().template copy_c_rows<ACROSS>(i, m, n, first_of<const float>(p.c, at)), ACROSS;
+    }
+    if (c_is_fp32()) copies().copy_c(i, m, n, first_of<const float>(p.c, at));
+    else copies().copy_c(i, m, n, first_of<const T>(p.c, at));
+    return 1;
+  }
+  // Copies D from there.
+  template <int ACROSS>
+  __device__ __forceinline__ int store_boxes(int i, int m, int n, const TilePlace& at) const {
+    D* const d = first_of<D>(p.d, at);
+    if constexpr (IS_16_BIT) {
+      if (paths.d_path == DPath::vectors) return copies().template copy_d_vectors<ACROSS>(i, m, n, d), ACROSS;
+    } else {
+      if (copies().template has_rows<ACROSS>(p.d, n)) return copies().template copy_d_rows<ACROSS>(i, m, n, d), ACROSS;
+    }
+    return copies().copy_d(i, m, n, d), 1;
+  }
+
   // Finishes a tile whose C or D goes through registers. A loop takes as many boxes at a time as there are buffers, because
   // copies unrolled for each box do not fit the instruction cache: 1024x50257x768 with an fp32 C and D on an H200 took 639
   // microseconds unrolled and 356 in this loop. A warp copies the rows whose sums it holds, so that within a tile it waits for
@@ -370,11 +311,7 @@ struct TmaEpilogue {
       }
       if (paths.c_path >= CPath::vectors) {
 #pragma unroll 1
-        for (int i = first; i < first + BUFFERS; ++i) {
-          if (IS_16_BIT && paths.c_path == CPath::vectors) copy_c_vectors(i, row_of(i), col_of(i), first_of<const D>(p.c, at));
-          else if (c_is_fp32()) copy_c(i, row_of(i), col_of(i), first_of<const float>(p.c, at));
-          else copy_c(i, row_of(i), col_of(i), first_of<const T>(p.c, at));
-        }
+        for (int i = first; i < first + BUFFERS;) i += load_boxes<ACROSS>(i, row_of(i), col_of(i), at);
         __syncwarp();
       }
 #pragma unroll
@@ -395,12 +332,8 @@ struct TmaEpilogue {
         continue;
       }
       __syncwarp();
-      const bool by_vectors = IS_16_BIT && paths.d_path == DPath::vectors;
 #pragma unroll 1
-      for (int i = first; i < first + BUFFERS; i += by_vectors ? ACROSS : 1) {
-        if (by_vectors) copy_d_vectors<ACROSS>(i, row_of(i), col_of(i), first_of<D>(p.d, at));
-        else copy_d(i, row_of(i), col_of(i), first_of<D>(p.d, at));
-      }
+      for (int i = first; i < first + BUFFERS;) i += store_boxes<ACROSS>(i, row_of(i), col_of(i), at);
       __syncwarp();
       // This barrier comes before C's next boxes, or the next tile's boxes or row, take the place of these boxes. The barrier
       // also keeps the warps within a tile of each other. The `order` barriers rely on this, because one thread arrives for its
