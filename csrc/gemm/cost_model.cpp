@@ -19,6 +19,7 @@ constexpr double kRowEnds = 142;                                 // columns that
 constexpr double kEmptyTile = 0.6;        // of an epilogue, by hand, what a tile takes that has hardly an element in the matrix
 constexpr double kRowsLeast = 0.2;        // of D's copy, what a tile takes that has hardly a row in the matrix
 constexpr double kF32ViaRegisters = 1.4;  // of both, for fp32
+constexpr double kF32Rows = 0.5;          // the same of a D with contiguous rows, by hand (BoxCopies::copy_d_rows)
 constexpr double kF32Box = 0.6;           // a box of C and of D in fp32, of cooperative warpgroups
 // Factors of one warpgroup and of pingpong, over two cooperative warpgroups.
 constexpr double kSingle = 2.63, kPingpong = 1.19;
@@ -83,10 +84,12 @@ double tma_epilogue_us(const Config& config, const PlanKey& p) {
   const double rows_inside = std::min(1.0, double(p.m) / config.tile_m);
   const double inside = kRowsLeast + (1 - kRowsLeast) * rows_inside;
   const double filled = kEmptyTile + (1 - kEmptyTile) * rows_inside * std::min(1.0, double(p.n) / config.tile_n);
-  const double via_registers = (d_path_of(p) == DPath::tma ? 0 : kDViaRegisters * (1 + kRowEnds / config.tile_n) * inside) +
-                               (c_path_of(p) < CPath::vectors ? 0 : kCViaRegisters);
   const bool f32 = is_f32(p.d.dtype);
-  const double longer = (config.pingpong ? kPingpong : config.threads > 256 ? 1 : kSingle) * (f32 ? kF32ViaRegisters : 1);
+  const double of_d = d_path_of(p) == DPath::tma ? 0 : kDViaRegisters * (1 + kRowEnds / config.tile_n) * inside;
+  const double of_c = c_path_of(p) < CPath::vectors ? 0 : kCViaRegisters;
+  const double d_in_f32 = order_of(p.d) == Order::row_major ? kF32Rows : kF32ViaRegisters;
+  const double via_registers = f32 ? of_d * d_in_f32 + of_c * kF32ViaRegisters : of_d + of_c;
+  const double longer = config.pingpong ? kPingpong : config.threads > 256 ? 1 : kSingle;
   const int64_t rows = ceil_div(config.tile_m / 64, config.threads / 128 - 1);  // of boxes, in a consumer warpgroup's tile
   const double boxes = double(rows * ceil_div(config.tile_n * size_of(p.d.dtype), 128));
   const double of_boxes = f32 && !config.pingpong ? kF32Box * boxes * bytes / 8 : 0;

@@ -86,6 +86,7 @@ constexpr double kDirectStream = 1.03;                 // of DRAM's time
 // kDirectStream where chunks of columns tear sectors of D (tears_d), for 16 and 32 rows at a time. Set by hand to 1000000x300x100,
 // 5162x8284x2, and batches of 350x350x32 and 1018x1018x80.
 constexpr double kDirectTorn16 = 2.6, kDirectTorn32 = 3.4;
+constexpr double kDirectTornVectors = 0.73;  // of both, where rows are aligned to 16 bytes: by hand to 82 of 1248x1368x8
 // The same in fp32. These and simt_kstage's are means of fits to halves of 217 problems on an H200 ("The shortest K in fp32").
 constexpr double kDirectF32Start = 1.41;
 constexpr double kDirectF32Panel = 0.345;
@@ -235,7 +236,9 @@ double estimate_direct(const KernelTraits&, const Config& any_dtype, Math, const
   }
   const double busy = sixteens * (load + chunks * width * (products + of_d));
   const double waiting = double(shape.rounds(p.m, config, shape.walkers)) * chunks * wait;
-  const double stream = !tears_d(p, shape.width) ? kDirectStream : config.tile_m == 32 ? kDirectTorn32 : kDirectTorn16;
+  const double torn =
+      (config.tile_m == 32 ? kDirectTorn32 : kDirectTorn16) * (alignment(p.d, p.m, p.n) == 16 ? kDirectTornVectors : 1);
+  const double stream = tears_d(p, shape.width) ? torn : kDirectStream;
   const double waves = double(ceil_div(p.batch * shape.panels * shape.walkers, device.gpu.num_sms));  // of blocks
   return norm4(busy * waves, waiting * waves, stream * dram_us(p, 1, device)) +
          (start + panel * depth * chunks * width) * waves + kLaunch - kOverlap;
