@@ -14,7 +14,10 @@ constexpr double kRepack = 2.1;      // start a copy, and the product after it
 constexpr double kKeptBytes = 30e6;  // by hand, a copy that L2 keeps until the product reads it
 constexpr double kKept = 0.8;        // of a pass over it, what that saves
 // A reduction, fitted to 2815 times and then raised by hand. The times alone give 2.4 us and 0.6 for kFromL2, with which picks lose
-// more: predictions of split-K spread more than others, and of many that look equal the pick is one that is predicted too short.
+// more: predictions of split-K spread more than others, and of many that look equal the pick is one that is predicted too short. kReduce
+// was 3.3. Since reductions let the next kernel start, they take 0.85 us less; with 2.9 the pick of 128x4096x14336 would move to K slices,
+// which take longer. kRepack and kPartsStart, 2.8 and 1.38 before, follow the times of that change (h200-tried.md, "Kernels before and
+// after the product").
 constexpr double kReduce = 3.1;              // finish one kernel, start the reduction and read the first kernel's results
 constexpr double kReduceLayer = 0.035;       // of each layer, whose loads follow the last one's addition
 constexpr double kInL2 = 50e6;               // bytes that a reduction finds in L2
