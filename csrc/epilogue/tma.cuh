@@ -267,29 +267,37 @@ struct TmaEpilogue {
     }
   }
 
-  // Copies C to box i, or to ACROSS boxes side by side from box i on, and returns to how many.
+  // Copies C to box i, or to ACROSS boxes side by side from box i on. Returns the number of boxes.
   template <int ACROSS>
   __device__ __forceinline__ int load_boxes(int i, int m, int n, const TilePlace& at) const {
     if constexpr (IS_16_BIT) {
-      if (paths.c_path == CPath::vectors) return copies().copy_c_vectors(i, m, n, first_of<const D>(p.c, at)), 1;
-    } else {
-      if (copies().template has_rows<ACROSS>(p.c, n))
-        return copies().template copy_c_rows<ACROSS>(i, m, n, first_of<const float>(p.c, at)), ACROSS;
+      if (paths.c_path == CPath::vectors) {
+        copies().copy_c_vectors(i, m, n, first_of<const D>(p.c, at));
+        return 1;
+      }
+    } else if (copies().template has_rows<ACROSS>(p.c, n)) {
+      copies().template copy_c_rows<ACROSS>(i, m, n, first_of<const float>(p.c, at));
+      return ACROSS;
     }
     if (c_is_fp32()) copies().copy_c(i, m, n, first_of<const float>(p.c, at));
     else copies().copy_c(i, m, n, first_of<const T>(p.c, at));
     return 1;
   }
-  // Copies D from there.
+  // The same for D, from the boxes.
   template <int ACROSS>
   __device__ __forceinline__ int store_boxes(int i, int m, int n, const TilePlace& at) const {
     D* const d = first_of<D>(p.d, at);
     if constexpr (IS_16_BIT) {
-      if (paths.d_path == DPath::vectors) return copies().template copy_d_vectors<ACROSS>(i, m, n, d), ACROSS;
-    } else {
-      if (copies().template has_rows<ACROSS>(p.d, n)) return copies().template copy_d_rows<ACROSS>(i, m, n, d), ACROSS;
+      if (paths.d_path == DPath::vectors) {
+        copies().template copy_d_vectors<ACROSS>(i, m, n, d);
+        return ACROSS;
+      }
+    } else if (copies().template has_rows<ACROSS>(p.d, n)) {
+      copies().template copy_d_rows<ACROSS>(i, m, n, d);
+      return ACROSS;
     }
-    return copies().copy_d(i, m, n, d), 1;
+    copies().copy_d(i, m, n, d);
+    return 1;
   }
 
   // Finishes a tile whose C or D goes through registers. A loop takes as many boxes at a time as there are buffers, because

@@ -140,10 +140,8 @@ __global__ __launch_bounds__(kWgmmaBf16x6[I].threads, 1) void wgmma_bf16x6(
         wgmma_commit();
         if (t == 0 && k0 == 0) {
           epilogue.prefetch(place);
-          int lane = thread % 32;
-          asm volatile(
-              ""
-              : "+r"(lane));  // hidden from the compiler, which would compute addresses before the K tiles and spill them
+          int lane = thread % 32;  // hidden from the compiler, which would compute addresses before the K tiles and spill them
+          asm volatile("" : "+r"(lane));
           read_marks(of_a, marks.a + work_tile.product * marks.a_batch, m0 / kBoxRows, m0 < p.m ? marks.strips : 0, lane);
 #pragma unroll
           for (int n = 0; n < BLK_N; n += 64)
