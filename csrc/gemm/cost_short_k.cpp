@@ -6,6 +6,7 @@
 #include "ceil_div.h"
 #include "cost_model.h"
 #include "cost_parts.h"
+#include "cost_waves.h"
 #include "direct_shape.h"
 #include "stationary_shape.h"
 #include "streamed_shape.h"
@@ -32,7 +33,7 @@ constexpr double kShortFullC = 0.185;     // of 64 rows of a full C, as in mma_g
 constexpr double kShortOdd = 1.55;        // of the epilogue, by hand, if rows of D are not aligned; not of a batch in one wave
 constexpr double kShortF32 = 1.5;         // by hand, what a C and a D in fp32 add to it
 constexpr double kShortLaunch = 0.95;     // of one wave
-constexpr double kShortAlone = 0.85;      // more of it, if the wave fills the GPU, and in proportion for smaller waves
+constexpr double kShortAlone = 1.7;       // more of it, if the wave fills the GPU, and with the square of its share otherwise
 constexpr double kShortWaves = 1.4;       // by hand, of all waves if a product has several: A and B come again and again
 
 // mma_stationary, fitted to 214 times of drawn problems on an H100 (bench/results/h200-tried.md has some of them).
@@ -160,8 +161,10 @@ double estimate_short(const KernelTraits& kernel, const Config& config, Math mat
   const double odd = odd_rows && (p.batch == 1 || waves > 1) ? kShortOdd : 1;
   const double epilogue = of_tile * odd * config.tile_m * config.tile_n / (64 * 64) + of_c;
   const double issue = ceil_div(work, device.gpu.num_sms) * (tile_us(kernel, config, math, p, modes, device) + epilogue);
-  const double arithmetic = (waiting + issue) * (product_waves ? kShortWaves : 1), memory = dram_us(p, modes.k_slices, device);
-  const double launch = waves > 1 ? kLaunch : kShortLaunch + kShortAlone * crowd;
+  const double hot = hot_columns_us(p, config.tile_n, ceil_div(p.m, config.tile_m));
+  const double arithmetic = (waiting + issue) * (product_waves ? kShortWaves : 1) + hot,
+               memory = dram_us(p, modes.k_slices, device);
+  const double launch = waves > 1 ? kLaunch : kShortLaunch + kShortAlone * crowd * crowd;
   return std::max(arithmetic, memory) + kExposed * std::min(arithmetic, memory) + launch - idle_us(work, device);
 }
 

@@ -63,6 +63,10 @@ double straddling(const MatrixKey& x, int64_t rows, int64_t cols) {
 
 }  // namespace
 
+double hot_columns_us(const PlanKey& p, int64_t columns, int64_t readers) {
+  return kHotLine * double(p.k) * size_of(p.b.dtype) / 128 * queue_of(transpose(p.b), p.k, std::min(columns, p.n), readers);
+}
+
 int64_t clusters_at_once(const Config& config, const Cluster& cluster, const DeviceSpec& device) {
   const double share = cluster.blocks() == 3 ? kInThrees : cluster.blocks() > 3 ? kInFours : 1;
   return std::max(1, int(device.gpu.num_sms * share) * config.blocks_per_sm / cluster.blocks());
