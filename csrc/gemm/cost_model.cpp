@@ -54,7 +54,7 @@ constexpr double kWideProduct = 1.058;       // of warpgroups with 128 columns, 
 constexpr double kWideEpilogue = 1.17;       // the same of the epilogue
 constexpr double kNextTile = 0.928;          // from a tile's epilogue to the next tile's products
 constexpr double kMulticastStart = 0.41;     // kTmaStart of this kernel: it has more of both
-constexpr double kCluster = 0.03;            // the start and the end of a block that the others wait for
+constexpr double kCluster = 0.045;           // the start and the end of a block that the others wait for
 constexpr double kSharedSums = 0.0853;       // blocks that share K wait for each other and send sums
 constexpr double kSumsRate = 18.5e3;         // bytes per microsecond that a block receives from others
 
