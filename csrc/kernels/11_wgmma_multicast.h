@@ -11,8 +11,7 @@ using WgmmaMulticastMaths = Maths<Math::f16, Math::bf16, Math::tf32>;
 // An H200 holds 66 clusters of two blocks at once, 39 of three, 30 of four and 15 of eight. Each of these shapes is the
 // fastest way to run some of 281 drawn problems; 2x4, 4x2, 8x1 and 1x2x2 were at one or none.
 inline constexpr Cluster kMulticastClusters[] = {
-    {1, 1},    {2, 1},    {1, 2},    {4, 1},    {1, 4},    {2, 2},    {1, 8},   {1, 1, 2},
-    {1, 1, 3}, {2, 1, 2}, {4, 1, 2}, {1, 4, 2}, {2, 2, 2}};
+    {1, 1}, {2, 1}, {1, 2}, {4, 1}, {1, 4}, {2, 2}, {1, 8}, {1, 1, 2}, {1, 1, 3}, {2, 1, 2}, {4, 1, 2}, {1, 4, 2}, {2, 2, 2}};
 
 // Every warpgroup keeps a column: it has 64 or 128.
 inline constexpr int kMulticastNarrower[] = {8, 16, 24, 32, 40, 48, 56};
