@@ -17,15 +17,16 @@ namespace {
 // A constant's value alone therefore says little about the hardware. kStreaming ended at its bound, the data sheet's
 // bandwidth. kSlices, kInThrees and kInFours were not fitted. kSharedLoads, kPairLoads and kPairLoadsB have been fitted since to 837
 // problems ("Clusters share less than they seemed to"), kUnmerged and cost_model.cpp's kCluster and kSumsRate to 268 others ("Clusters of
-// four that share K, once more").
+// four that share K, once more"). kOwnPort, kPortAgain and kAlongN were set by hand ("A prediction that shrank").
 // The constants of straddling rows were set by hand to the same times, and those of fp32 in epilogues to 86 problems on an H100.
 constexpr double kStreaming = 4.8e6;        // bytes per microsecond from DRAM, in a wave that waits for nothing else
-constexpr double kOwnPort = 53.2e3;         // the same for an SM that has its port for itself
+constexpr double kOwnPort = 71e3;           // the same for an SM that has its port for itself
 constexpr double kPort = 81.3e3;            // the same for two neighbouring SMs, which share a port
+constexpr double kPortAgain = 2;            // of what clusters that share an operand read again through their ports
 constexpr double kL2 = 189e3;               // bytes per microsecond from L2, for each SM
 constexpr double kHotLine = 0.386e-3;       // a request to a line of L2 that other SMs ask for too
 constexpr double kHotSectors = 3e-3;        // the same, by which a tile waits for rows that begin within sectors of 32 bytes
-constexpr double kOutside = 0.17;           // a K tile of a row-major B of few columns, for what TMA loads beyond them
+constexpr double kAlongN = 0.13;            // a K tile of a row-major B, which TMA loads in boxes of 64 columns
 constexpr double kUnhidden = 4;             // by hand, K tiles to which the two above apply: later ones are loaded in time
 constexpr double kInStep = 1024;            // elements of K over which blocks that ask for the same lines stay in step, by hand
 constexpr double kSlices = 96;              // of L2, which serve one request at a time
@@ -96,7 +97,8 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const
   const double stores =
       double(std::min<int64_t>(config.tile_m, p.m)) * cluster.m * std::min<int64_t>(int64_t(modes.columns) * cluster.n, p.n) *
       size_of(p.d.dtype) * (straddles(128, p.d, p.m, p.n) ? kStraddlingStores : kStores);
-  const double loads = ((a_rows + b_rows) * merged + again) * p.k / modes.layers() * size_of(p.a.dtype);
+  const double row_bytes = double(p.k) / modes.layers() * size_of(p.a.dtype);
+  const double loads = ((a_rows + b_rows) * merged + again) * row_bytes;
   const double l2 = (loads + stores) / (kL2 * device.gpu.num_sms);
   // Requests in the longest queue at a slice of L2 for a K tile, if `across` tiles side by side read the same rows of A, and
   // `down` tiles one below the other the same columns of B. `sectors`: only for operands whose rows begin within sectors.
@@ -108,7 +110,7 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const
     return of(p.a, p.m, config.tile_m, across) + of(transpose(p.b), p.n, columns, down);
   };
   const double k_tiles = double(p.k) * size_of(p.a.dtype) / (128 * modes.k_slices);
-  const double outside = boxes && !b_along_k && p.n < 64 ? kOutside * (1 - double(p.n) / 64) / cluster.m : 0;
+  const double along_n = boxes && !b_along_k ? kAlongN / cluster.m : 0;
   const int group = evenly(int(tiles_m), rows_at_once(p, config, modes, device.gpu.num_sms));
   const double scale = device.gpu.dram_gb_per_s / kH200.dram_gb_per_s;
   const double of_b = double(p.k) * double(p.n) * double(matrices_of(p.b, p.batch)) * size_of(p.b.dtype);
@@ -116,12 +118,15 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const
   const double torn = boxes && tears_d(p, modes.columns) ? kTornStores * d_bytes(p) : 0;
   const double bytes =
       (dram_us(p, modes.layers(), device) * bytes_per_us(device) + again_of_b + torn) / work;  // of a cluster's tile
+  // Two clusters that share an operand read three quarters of it each, three clusters 0.48, and many their part alone.
+  const auto read_again = [](double rows, double clusters) { return rows * (1 - 1 / clusters) / (clusters * clusters); };
+  const double through_port = bytes + kPortAgain * (read_again(a_rows, tiles_n) + read_again(b_rows, tiles_m)) * row_bytes;
   const auto wave = [&](int64_t clusters) {
     const double sm = scale * (clusters * cluster.blocks() > device.gpu.num_sms / 2 ? kPort / 2 : kOwnPort);
-    const double dram = std::max(clusters * bytes / (scale * kStreaming), bytes / cluster.blocks() / sm);
+    const double dram = std::max(clusters * bytes / (scale * kStreaming), through_port / cluster.blocks() / sm);
     const double hot = kHotLine * k_tiles * queue(std::min(tiles_n, clusters), std::min(tiles_m, clusters), false);
     const int64_t across = std::min(tiles_n, ceil_div(clusters, group)), down = std::min(tiles_m, ceil_div(clusters, across));
-    const double wait = std::min(std::ceil(k_tiles), kUnhidden) * (outside + kHotSectors * queue(across, down, true));
+    const double wait = std::min(std::ceil(k_tiles), kUnhidden) * (along_n + kHotSectors * queue(across, down, true));
     return Wave{clusters * l2 + hot, dram, wait};
   };
   const int64_t count = ceil_div(work, at_once);
