@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from planned import ADA, AMPERE, plan
 
@@ -40,6 +40,10 @@ def test_rows_that_straddle_lines_cost_tma_time():
 
 
 @given(m=st.integers(1, 2**17), n=st.integers(1, 2**17), k=st.integers(0, 2**17))
+@example(m=1, n=1, k=174)  # these shrank by 6 to 12 % before kPortAgain and kAlongN
+@example(m=1, n=8, k=926)
+@example(m=1, n=44, k=671)
+@example(m=5, n=4, k=120)
 def test_predictions_are_positive_and_do_not_shrink_with_size(m, n, k):
     """A doubled size does not lower the prediction by more than 5 %.
 

@@ -73,6 +73,13 @@ def test_batches_run_on_the_op(device, calls):
     assert all(close(result.float(), theirs.float()) for result, theirs in zip([*results, *batches], expected, strict=True))
 
 
+@pytest.mark.parametrize("dtype", (torch.float16, torch.float32), ids=str)
+def test_an_empty_batch_may_share_its_right_operand(device, dtype):
+    a, b = torch.ones(0, 5, 3, dtype=dtype, device=device), torch.ones(1, 3, 4, dtype=dtype, device=device)
+    with tc.enabled(device), torch.inference_mode():
+        assert (a @ b).shape == torch.bmm(a, b.expand(0, 3, 4)).shape == (0, 5, 4)
+
+
 def test_other_dtypes_devices_and_errors_stay_with_torch(device, calls):
     c, a, b = operands(device, torch.float64)
     expected = torch.addmm(c, a, b, beta=2)

@@ -268,3 +268,19 @@ def test_compiled_call_with_an_input_that_requires_grad_raises(device):
     x, w = torch.ones(4, 4, device=device), torch.ones(4, 4, device=device, requires_grad=True)
     with pytest.raises(Exception, match=FORWARD_ONLY.format("mat2")):
         torch.compile(tc.addmm, fullgraph=True)(x, x, w)
+
+
+def test_failed_allocation_raises_torchs_words():
+    """torch tells its words to extensions since 2.13."""
+    tells = torch.__version__ >= torch.torch_version.TorchVersion("2.13")
+    a = torch.ones(1, 1).expand(2**24, 1)
+    with pytest.raises(RuntimeError, match="can't allocate memory" if tells else "allocating the result failed"):
+        tc.mm(a, a.t())  # 2^50 bytes
+
+
+def test_plan_raises_the_errors_of_unknown_names():
+    x = torch.empty(8, 8, device="meta")
+    with pytest.raises(RuntimeError, match="activation must be one of none, relu, gelu, gelu_tanh, silu, but got 'elu'"):
+        tc.plan(x, x, x, activation="elu")
+    with pytest.raises(RuntimeError, match="precision must be 'ieee' .* but got 'fp32'"):
+        tc.plan(x, x, x, precision="fp32")

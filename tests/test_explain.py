@@ -216,3 +216,22 @@ def test_layout_writes_png_files(command, tmp_path):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert_one_line_error(command("layout", "xor", "--png", str(tmp_path / "none" / "x.png")), "--png: ", "none")
     assert_one_line_error(command("layout", "xor", "--png", str(tmp_path / "x.word")), "--png: ", "word")
+
+
+def test_explain_counts_the_columns_that_a_tile_covers(command, monkeypatch):
+    """The pick covers 72 of a tile's 128 columns, so that 128 tiles fill the SMs."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # an H200
+    done = lines(command("explain", "48", "9216", "16384", "--b", "col", "--c", "bias"))
+    facts = {line[:12].strip(): line[12:] for line in done}
+    assert "72 columns of a tile" in done[2] and facts["tiles"].startswith("128 of 48x72, ")
+
+
+def test_explain_counts_the_products_that_a_math_takes(command, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # an H200
+    done = lines(command("explain", "4096", "4096", "4096", "--dtype", "float32"))
+    facts = {line[:12].strip(): line[12:] for line in done}
+    peak = H200.peaks["wgmma_tflops"] / 6
+    assert (
+        facts["arithmetic"]
+        == f"{2 * 4096**3 / peak / 1e6:.4g} us at the GPU's peak, {peak:.4g} TFLOP/s of wgmma in six products of bf16 parts"
+    )

@@ -218,3 +218,15 @@ def test_aot_inductor_runs_the_op(device, tmp_path):
         pytest.skip(f"AOTInductor ends with signal {-done.returncode} on this machine, and does so without this package too")
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n")[-2] == "[2]"
+
+
+@pytest.mark.parametrize("setting, level", [("torch_addmm_tc", "INFO"), ("+torch_addmm_tc", "DEBUG")])
+def test_torch_logs_sets_the_passs_logger(setting, level):
+    """docs/integrations.md names these settings. torch reads the variable when it is imported."""
+    code = (
+        f"import logging, torch, torch_addmm_tc; print(logging.getLevelName(logging.getLogger({LOGGER!r}).getEffectiveLevel()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"TORCH_LOGS": setting}, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, level), done.stderr

@@ -11,6 +11,9 @@ from torch_addmm_tc.testing.cases import Case
 from torch_addmm_tc.testing.inputs import matrix
 from torch_addmm_tc.testing.reference import reference
 
+# torch tells its words to extensions since 2.13.
+TELLS = torch.__version__ >= torch.torch_version.TorchVersion("2.13")
+TORCH_SAYS = {"inference tensor": "Inplace update to inference tensor outside InferenceMode" if TELLS else "transpose_ failed"}
 SHARED = "some elements of the input tensor and the written-to tensor refer to a single memory location"
 
 
@@ -109,3 +112,27 @@ def test_out_of_wrong_dtype_raises(device):
         tc.addmm(*args, out=torch.empty(3, 5, dtype=torch.float64, device=device))
     with pytest.raises(RuntimeError, match="Expected out tensor to have dtype torch.float32"):
         tc.addmm(*args, out_dtype=torch.float32, out=torch.empty(3, 5, dtype=torch.float16, device=device))
+
+
+@pytest.mark.parametrize("op", ("addmm", "baddbmm"))
+def test_autograd_finds_that_out_was_overwritten(device, op):
+    """A tensor that autograd saved may be `out`. Its gradients would be wrong, so that backward() raises torch's error."""
+    shape = (4, 4) if op == "addmm" else (2, 4, 4)
+    x, out, a = torch.randn(shape, device=device), torch.ones(shape, device=device), torch.randn(shape, device=device)
+    y = (x.requires_grad_() * out).sum()
+    with torch.no_grad():
+        getattr(tc, op)(a, a, a, out=out)
+    assert out._version == 1
+    with pytest.raises(RuntimeError, match="has been modified by an inplace operation"):
+        y.backward()
+
+
+def test_an_inference_tensor_is_no_out_outside_inference_mode(device):
+    a = torch.randn(4, 4, device=device)
+    with torch.inference_mode():
+        out = torch.zeros(4, 4, device=device)
+        tc.addmm(None, a, a, out=out)
+    before = out.clone()
+    with pytest.raises(RuntimeError, match=TORCH_SAYS["inference tensor"]):
+        tc.addmm(a, a, a, out=out)
+    assert torch.equal(out, before)

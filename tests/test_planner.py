@@ -8,7 +8,7 @@ from planned import TENSOR_CORES, TURING, plan
 
 import torch_addmm_tc as tc
 from torch_addmm_tc.testing.cases import Case, adapted, kernel_grid, multiplies, refusal
-from torch_addmm_tc.tools.planning import H200, Plan, cluster_name
+from torch_addmm_tc.tools.planning import H200, Plan, cluster_name, problem_key
 
 HALVES = {kernel["name"] for kernel in tc.kernels() if "float16" in kernel["maths"]}  # kernels that multiply fp16
 
@@ -367,3 +367,53 @@ def test_tma_kernels_are_unsupported_where_coordinates_overflow():
         candidates = tc.plan(make(n), make(2, 1), make(1, n), gpu=H200).candidates
         assert {c.reason is None for c in candidates if c.kernel in HALVES and c.kernel.startswith("wgmma")} == {fits}
         assert any(c.reason is None for c in candidates)
+
+
+def test_a_key_holds_only_what_plans_depend_on():
+    """TF32 is about fp32 operands, and beta = 0 leaves C unread, so that neither makes another key."""
+    x, single = (torch.empty(64, 64, dtype=dtype, device="meta") for dtype in (torch.float16, torch.float32))
+    assert problem_key(x, x, x, precision="tf32") == problem_key(x, x, x, precision="ieee")
+    assert problem_key(single, single, single, precision="tf32") != problem_key(single, single, single, precision="ieee")
+    assert problem_key(x, x, x, beta=0) == problem_key(None, x, x)
+    wrong = torch.empty(8, 2, dtype=torch.float16, device="meta")  # the op resizes it
+    assert problem_key(x, x, x, out=wrong) == problem_key(x, x, x)
+
+
+def test_batches_beyond_a_grids_limit_are_planned_by_their_first_part():
+    def products(count):
+        x = torch.empty(count, 8, 8, dtype=torch.float16, device="meta")
+        return problem_key(None, x, x)
+
+    assert products(65536) == products(10**6) == products(65535) and Plan.of(products(65536), H200).pick
+
+
+@pytest.mark.parametrize(
+    "name, sizes, reason",
+    [
+        ("simt_skinny/2", (2**31 + 5, 1, 1), "the numbers of its tiles do not fit 32 bits"),
+        ("simt_rows/0", (2**31 + 5, 1, 1), "the numbers of its tiles do not fit 32 bits"),
+        ("simt_columns/0", (4, 2**36, 8), "the numbers of its tiles do not fit 32 bits"),
+        ("simt_kstage/2", (1, 1, 2**31), "its K does not fit 32 bits"),
+        ("simt_kstage/2", (1, 1, 2**31 - 1), None),
+    ],
+)
+def test_kernels_refuse_what_their_32_bit_numbers_do_not_hold(name, sizes, reason):
+    m, n, k = sizes
+    a, b = torch.empty(m, k, device="meta"), torch.empty(k, n, device="meta")
+    out = torch.empty(m, 2 * n, device="meta")[:, :n]  # not contiguous along M, so that the planner exchanges no operands
+    key = problem_key(None, a, b, out=out)
+    assert {x.reason for x in Plan.of(key, H200, name).candidates} == {reason}
+    assert Plan.of(key, H200).pick
+
+
+def test_a_batch_is_one_product_only_where_kernels_can_number_its_rows():
+    """batch_invariant TF32 needs wgmma, whose tensor maps hold 2^31 rows."""
+    a = torch.empty(2**15, 2**16, 4, device="meta")
+    b = torch.empty(1, 4, 4, device="meta").expand(2**15, 4, 4)
+    assert Plan.of(problem_key(None, a, b, precision="tf32", batch_invariant=True), H200).pick
+
+
+@pytest.mark.parametrize("m, reason", [(8, None), (7, "it has fewer rows than kinds of rows")])
+def test_wgmma_interleaved_needs_a_row_of_each_kind(m, reason):
+    found = plan(Case(m, 144, 75)).candidates
+    assert {x.reason for x in found if x.kernel == "wgmma_interleaved"} == {reason}

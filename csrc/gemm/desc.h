@@ -163,7 +163,7 @@ int64_t matrices_of(const X& x, int64_t batch) {
 inline GemmDesc without_unread(GemmDesc p) {
   if (p.epilogue.alpha == 0.f) p.k = 0;
   if (p.k == 0) p.epilogue.alpha = 0.f;
-  if (p.epilogue.beta == 0.f) p.c.data = nullptr, p.c.batch = 0, p.epilogue.beta = 0.f;
+  if (p.epilogue.beta == 0.f) p.c = {nullptr, 0, 0, 0, p.a.dtype}, p.epilogue.beta = 0.f;
   return p;
 }
 
@@ -175,10 +175,14 @@ inline MatrixView canonical(MatrixView x, int64_t rows, int64_t cols) {
   return x;
 }
 
-// Turns a batch whose products share B into one product, if the rows of each product follow those of the product before.
+// Turns a batch whose products share B into one product, if the rows of each product follow those of the product before. Kernels with
+// TMA number at most 2^31 rows, so that more stay in their products.
 inline GemmDesc fold_rows(GemmDesc p) {
+  constexpr int64_t kMostRows = int64_t(1) << 30;
   const auto rows_follow = [&](const MatrixView& x) { return p.m == 1 || x.batch == p.m * x.row; };
-  if (p.batch == 1 || p.b.batch != 0 || !rows_follow(p.a) || !rows_follow(p.d) || !(rows_follow(p.c) || !p.c.data)) return p;
+  if (p.batch == 1 || p.b.batch != 0 || p.m * p.batch > kMostRows || !rows_follow(p.a) || !rows_follow(p.d) ||
+      !(rows_follow(p.c) || !p.c.data))
+    return p;
   if (p.m == 1)
     for (MatrixView* x : {&p.a, &p.c, &p.d}) x->row = x->batch;
   p.m *= std::exchange(p.batch, 1);
@@ -196,6 +200,7 @@ inline GemmDesc fold_batch(const GemmDesc& p) {
 // Gives a problem one description, whatever strides the caller's tensors have along extents of 1.
 inline GemmDesc canonical(GemmDesc p) {
   p = fold_batch(without_unread(p));
+  if (!is_f32(p.a.dtype)) p.precision = Precision::ieee;  // it is about fp32 operands alone
   if (p.batch == 1)
     for (MatrixView* x : {&p.a, &p.b, &p.c, &p.d}) x->batch = 0;
   p.a = canonical(p.a, p.m, p.k);

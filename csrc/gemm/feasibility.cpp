@@ -74,8 +74,14 @@ int batch_invariant_slices(const PlanKey& key, int64_t n, const DeviceSpec& devi
 
 const char* no_further_demands(const PlanKey&, const Config&, const DeviceSpec&) { return nullptr; }
 
-const char* needs_32_bit_coordinates(const PlanKey& key, const Config&, const DeviceSpec&) {
-  return std::max({key.m, key.n, key.k}) > INT32_MAX - 1023 ? "coordinates of its tiles do not fit 32 bits" : nullptr;
+const char* needs_32_bit_numbers(const PlanKey& key, const Config& config, const DeviceSpec&) {
+  const bool fit = blocks_of(key, config, Modes{1, {}, config.tile_n}) <= INT32_MAX - (1 << 20);
+  return fit ? nullptr : "the numbers of its tiles do not fit 32 bits";
+}
+
+const char* needs_32_bit_coordinates(const PlanKey& key, const Config& config, const DeviceSpec& device) {
+  if (std::max({key.m, key.n, key.k}) > INT32_MAX - 1023) return "coordinates of its tiles do not fit 32 bits";
+  return needs_32_bit_numbers(key, config, device);
 }
 
 }  // namespace tc

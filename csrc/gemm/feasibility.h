@@ -28,8 +28,10 @@ int batch_invariant_slices(const PlanKey& key, int64_t n, const DeviceSpec& devi
 const char* unsupported_reason(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& key,
                                const DeviceSpec& device);
 
-// Functions for KernelTraits::can_implement: for kernels without further demands, and for kernels with 32-bit coordinates.
+// Functions for KernelTraits::can_implement: for kernels without further demands, for those whose tiles are so small that a GPU's memory
+// holds more than 32 bits number, and for those with 32-bit coordinates. A block's next tile may be as many further as the GPU has warps.
 const char* no_further_demands(const PlanKey& key, const Config& config, const DeviceSpec& device);
+const char* needs_32_bit_numbers(const PlanKey& key, const Config& config, const DeviceSpec& device);
 const char* needs_32_bit_coordinates(const PlanKey& key, const Config& config, const DeviceSpec& device);
 
 }  // namespace tc

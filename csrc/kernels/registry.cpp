@@ -60,10 +60,9 @@ const char* fits_direct(const PlanKey& key, const Config& config, const DeviceSp
   return DirectShape::refuses(repacks ? with_a_repacked(key) : key, config, device.gpu.num_sms);
 }
 
-// A warp's next tile is as many further as the GPU has warps.
-const char* numbers_of_tiles_fit(const PlanKey& key, const Config& config, const DeviceSpec&) {
-  const bool fit = blocks_of(key, config, Modes{1, {}, config.tile_n}) <= INT32_MAX - (1 << 20);
-  return fit ? nullptr : "the numbers of its tiles do not fit 32 bits";
+// It counts what is left of a slice's K in 32 bits.
+const char* counts_k(const PlanKey& key, const Config&, const DeviceSpec&) {
+  return key.k > INT32_MAX ? "its K does not fit 32 bits" : nullptr;
 }
 
 const char* parts_fit_coordinates(const PlanKey& key, const Config& config, const DeviceSpec& device) {
@@ -74,6 +73,9 @@ const char* parts_fit_coordinates(const PlanKey& key, const Config& config, cons
 const char* rows_fit_coordinates(const PlanKey& key, const Config& config, const DeviceSpec& device) {
   const int64_t rows = key.m + (numbers_rows(key.a) ? key.batch * (key.a.batch / key.a.row) : key.batch * key.m);
   if (rows > INT32_MAX - 1023) return "coordinates of its rows do not fit 32 bits";
+  // A kind without rows has a tile too, whose epilogue would read C before its first row.
+  if (order_of(key.a) == Order::row_major && rows_of_a_kind(key.a, key.k) > key.m)
+    return "it has fewer rows than kinds of rows";
   return needs_32_bit_coordinates(key, config, device);
 }
 
@@ -132,7 +134,8 @@ Span<const KernelTraits> kernels() {
           "wgmma_tma", "TMA and wgmma, warp-specialised; C arrives and D leaves while other tiles are multiplied", Unit::wgmma,
           WgmmaTmaMaths::set, kInOrder, OperandAccess::aligned_fp32_along_k, kSplitK, estimate_tma_epilogue),
       rung<kMmaSkinny>("mma_skinny", "for a few rows: B from global memory straight into mma.sync, a block's warps share K",
-                       Unit::mma_sync, MmaSkinnyMaths::set, kOtherOrder, OperandAccess::aligned, kSplitK, estimate_skinny),
+                       Unit::mma_sync, MmaSkinnyMaths::set, kOtherOrder, OperandAccess::aligned, kSplitK, estimate_skinny,
+                       kSingleBlock, {}, needs_32_bit_numbers),
       rung<kWgmmaCluster>(
           "wgmma_cluster", "for a few tiles: a cluster's blocks share K and add through distributed shared memory", Unit::wgmma,
           WgmmaClusterMaths::set, kInOrder, OperandAccess::aligned_fp32_along_k, false, estimate_cluster, kWgmmaClusters),
@@ -157,14 +160,16 @@ Span<const KernelTraits> kernels() {
           {}, parts_fit_coordinates),
       rung<kSimtSkinny>(
           "simt_skinny", "for up to four rows in fp32: B from global memory into fp32 arithmetic, a block's warps share K",
-          Unit::simt, SimtSkinnyMaths::set, kOtherOrder, OperandAccess::aligned, kSplitK, estimate_skinny),
+          Unit::simt, SimtSkinnyMaths::set, kOtherOrder, OperandAccess::aligned, kSplitK, estimate_skinny, kSingleBlock, {},
+          needs_32_bit_numbers),
       rung<kWgmmaBf16x6Rs>(
           "wgmma_bf16x6_rs", "for a long and a short operand in fp32: parts made in registers and on the way to shared memory",
           Unit::wgmma, WgmmaBf16x6RsMaths::set, kInOrderParts, OperandAccess::any, kSplitK, estimate_bf16x6_rs, kSingleBlock,
           {}, no_further_demands),
       rung<kSimtKstage>(
           "simt_kstage", "fp32 on CUDA cores for a short K: a ring of K tiles that lie as in global memory, no repack",
-          Unit::simt, SimtKstageMaths::set, kInOrder32, OperandAccess::contiguous, kSplitK, estimate_kstage),
+          Unit::simt, SimtKstageMaths::set, kInOrder32, OperandAccess::contiguous, kSplitK, estimate_kstage, kSingleBlock, {},
+          counts_k),
       rung<kWgmmaInterleaved>(
           "wgmma_interleaved",
           "for a large A whose rows begin anywhere: a tile has every second, fourth or eighth of them, no repack", Unit::wgmma,
@@ -181,12 +186,13 @@ Span<const KernelTraits> kernels() {
           kSingleBlock, {}, fits_direct),
       rung<kSimtColumns>("simt_columns", "for up to four rows: each warp multiplies columns of B of its own on CUDA cores",
                          Unit::simt, SimtColumnsMaths::set, kOtherOrder, OperandAccess::along_k, kSplitK, estimate_columns,
-                         kSingleBlock, {}, numbers_of_tiles_fit),
+                         kSingleBlock, {}, needs_32_bit_numbers),
       // It adds in the order of K, too. But zeros after K's end turn a sum of -0 into 0, and follow at other K than in other kernels.
       rung<kSimtShort>("simt_short", "fp32 on CUDA cores for the shortest K: the fewest instructions from load to store",
                        Unit::simt, SimtShortMaths::set, kOtherOrder, OperandAccess::any, !kSplitK, estimate_simt_short),
       rung<kSimtRows>("simt_rows", "for up to eight rows in fp32: lanes side by side along rows of B, a block's warps share K",
-                      Unit::simt, SimtRowsMaths::set, kOtherOrder, OperandAccess::b_along_n, kSplitK, estimate_rows),
+                      Unit::simt, SimtRowsMaths::set, kOtherOrder, OperandAccess::b_along_n, kSplitK, estimate_rows,
+                      kSingleBlock, {}, needs_32_bit_numbers),
   };
   return ladder;
 }

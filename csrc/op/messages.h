@@ -57,10 +57,12 @@
     "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. "   \
     "Please clone() the tensor before performing the operation.")                                                              \
   X(kernel_unknown,                                                                                                            \
-    "torch_addmm_tc: there is no kernel '{}'; there are {}, and 'NAME/INDEX[/MxN][/nC][/kS]' for a configuration in clusters " \
-    "of M x N blocks, with C columns of a tile and S K slices")                                                                \
+    "torch_addmm_tc: there is no kernel '{}'; there are {}, and 'NAME/INDEX[/MxN[xK]][/nC][/kS]' for a configuration in "      \
+    "clusters of M x N x K blocks, with C columns of a tile and S K slices")                                                   \
   X(no_kernel, "torch_addmm_tc: no kernel accepts this problem on a GPU of compute capability {}{}")                           \
-  X(no_workspace, "torch_addmm_tc: no memory for a workspace of {} bytes on cuda:{}. Free some, or use a smaller batch.")      \
+  X(no_workspace,                                                                                                              \
+    "CUDA out of memory. torch_addmm_tc needs a workspace of {} bytes on cuda:{}. Free some memory, or use a smaller batch.")  \
+  X(torch_failed, "torch_addmm_tc: {} failed")                                                                                 \
   X(cuda_failed, "torch_addmm_tc: {} failed: {}: {}")                                                                          \
   X(no_stream, "torch_addmm_tc: torch has no current CUDA stream on cuda:{}")                                                  \
   X(too_many_gpus, "torch_addmm_tc: got device cuda:{}, but only the first {} GPUs of a process are supported")                \

@@ -113,6 +113,7 @@ void product_out(StableIValue* stack, uint64_t, uint64_t) {
   require(aoti_torch_get_strides(out.handle, &strides), "reading strides");
   p.d = result_of<RANK>(address(out.handle), strides, p.d.dtype);
   check_overlap(p);
+  count_write(out.handle);
   run(mat1, mat2, p, kernel.view());
 }
 

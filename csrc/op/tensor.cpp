@@ -1,5 +1,6 @@
 #include "tensor.h"
 
+#include <dlfcn.h>
 #include <torch/csrc/stable/ops.h>
 
 #include <array>
@@ -20,6 +21,13 @@ AtenTensorHandle new_reference(AtenTensorHandle x) {
   AtenTensorHandle result;
   require(aoti_torch_new_tensor_handle(x, &result), "copying a handle");
   return result;
+}
+
+// The words of the exception in torch's last failed call. Null before torch 2.13, which does not tell them.
+const char* words_of_torch() {
+  static const auto words =
+      reinterpret_cast<const char* (*)()>(dlsym(RTLD_DEFAULT, "torch_exception_get_what_without_backtrace"));
+  return words ? words() : nullptr;
 }
 
 // Calls an operator of torch; `stack` holds its arguments, and then its result.
@@ -70,7 +78,12 @@ void fail(const char* message, std::initializer_list<std::string> values) {
   throw std::runtime_error(result);
 }
 
-void require(AOTITorchError error, const char* what) { check(error == TORCH_SUCCESS, "torch_addmm_tc: {} failed", what); }
+void require(AOTITorchError error, const char* what) {
+  if (error == TORCH_SUCCESS) return;
+  const char* words = words_of_torch();
+  if (words && *words) fail(words, {});
+  fail(message::torch_failed, {what});
+}
 
 std::string_view OwnedString::view() const {
   const char* data;
@@ -152,7 +165,7 @@ OwnedTensor empty(const Sizes& sizes, ScalarType dtype, const TensorMeta& like) 
   AtenTensorHandle result;
   require(aoti_torch_empty_strided(
               int64_t(sizes.size()), sizes.data(), strides, dtype_code(dtype), like.device_type, like.device_index, &result),
-          "allocating the result");
+          like.is_cuda() ? "allocating the result (CUDA out of memory?)" : "allocating the result");
   return OwnedTensor(result);
 }
 
@@ -182,6 +195,13 @@ void resize(AtenTensorHandle x, const Sizes& sizes) {
   std::array<StableIValue, 3> stack{abi::from(new_reference(x)), abi::from(std::vector<int64_t>(sizes.begin(), sizes.end())),
                                     abi::from(std::optional<torch::headeronly::MemoryFormat>())};
   call("aten::resize_", stack.data());
+  OwnedTensor{stack[0]};
+}
+
+// The stable ABI has no accessor for versions. A dimension's exchange with itself counts as a write and changes nothing.
+void count_write(AtenTensorHandle x) {
+  std::array<StableIValue, 3> stack{abi::from(new_reference(x)), abi::from(int64_t(0)), abi::from(int64_t(0))};
+  call("aten::transpose_", stack.data());
   OwnedTensor{stack[0]};
 }
 

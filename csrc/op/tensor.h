@@ -38,7 +38,7 @@ void check(bool condition, const char* message, const Values&... values) {
   if (!condition) fail(message, {text(values)...});
 }
 
-// A shim reports only that it failed.
+// Throws what torch's failed call said. Before torch 2.13 a shim reports only that it failed, which `what` then names.
 void require(AOTITorchError error, const char* what);
 
 // ---- arguments that the kernel owns ----
@@ -125,5 +125,9 @@ bool same_storage(const TensorMeta& x, const TensorMeta& y);
 
 // Resizes x, as aten::resize_ does.
 void resize(AtenTensorHandle x, const Sizes& sizes);
+
+// Raises x's version, by which autograd finds that a tensor that it saved was overwritten. Throws, as torch does, if x is an
+// inference tensor and this is no inference mode.
+void count_write(AtenTensorHandle x);
 
 }  // namespace tc

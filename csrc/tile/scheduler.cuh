@@ -25,8 +25,8 @@ struct Divisor {
   __device__ int into(int x) const { return int(uint64_t(x) * multiplier >> shift); }
 };
 
-// The coordinates of an output tile, in tiles. 32 bits hold any tile number: one row of 2^35 16-bit elements has 2^30 tiles of
-// 32 columns, and B and D would take 128 GiB.
+// The coordinates of an output tile, in tiles. 32 bits hold its number: kernels with small tiles refuse more (needs_32_bit_numbers), and
+// more tiles of the others have no room in memory.
 struct TileIndex {
   int m, n;
 };

@@ -121,7 +121,7 @@ def _baddbmm(kind, recordable, self, batch1, batch2, **scalars):
 
 def _bmm(kind, recordable, batch1, batch2):
     if _takes(kind, recordable, batch1, batch2, rank=3):
-        if batch2.stride(0) == 0 and batch1.shape[::2] == batch2.shape[:2]:
+        if batch2.stride(0) == 0 and batch2.shape[0] > 0 and batch1.shape[::2] == batch2.shape[:2]:
             # A layer whose input torch cannot view as a matrix: one product of all rows, which are copied if need be.
             return _mm(kind, recordable, batch1.flatten(0, 1), batch2[0]).view(*batch1.shape[:2], batch2.shape[2])
         return BADDBMM(None, batch1, batch2) if batch1.dtype in SIXTEEN_BIT else bmm(batch1, batch2)

@@ -4,8 +4,8 @@ An Inductor pass runs on the graph that is about to be lowered, after autograd a
 aten.mm by tc.addmm, and aten.baddbmm and aten.bmm by tc.baddbmm, where routing.py allows it. It also moves an activation that
 follows one into the call (fusion.py). Forward and backward graphs are treated alike, because gradients are formulas by then.
 
-The logger `torch_addmm_tc.inductor` says what was replaced (INFO, TORCH_LOGS=torch_addmm_tc.inductor). It also says what was
-left and why (DEBUG, TORCH_LOGS=+torch_addmm_tc.inductor).
+The logger `torch_addmm_tc.inductor` says what was replaced (INFO, TORCH_LOGS=torch_addmm_tc). It also says what was left and
+why (DEBUG, TORCH_LOGS=+torch_addmm_tc).
 """
 
 import logging

@@ -31,10 +31,15 @@ def check(condition, message: str, *values):
     torch._check(condition, lambda: MESSAGES[message].format(*map(_text, values)))
 
 
-def _check_options(call):
+def check_names(call):
+    """Raise the op's error about an activation or a precision that does not exist."""
     activation, precision = call.role("activation"), call.role("precision")
     check(activation in (None, *_C.activations), "activation_unknown", ", ".join(_C.activations), activation)
     check(precision in (None, *PRECISIONS), "precision_unknown", precision)
+
+
+def _check_options(call):
+    check_names(call)
     a, invariant = call.operands[0], call.role("batch_invariant") or _C.in_batch_invariant_block()
     check(not invariant or a is None or a.device.type != "cpu", "batch_invariant_on_cpu")
 

@@ -201,7 +201,7 @@ def check(problem: Problem, gpu: Gpu) -> Tally:
 def add_command(commands):
     """Add `check-invariance` to the command line's subparsers."""
     about = "compare the bits of batch-invariant results over batches, layouts and kernels on this GPU"
-    parser = commands.add_parser("check-invariance", help=about, description=about.capitalize() + ".")
+    parser = commands.add_parser("check-invariance", help=about, description=about[0].upper() + about[1:] + ".")
     parser.add_argument("--count", type=int, default=40, help="problems to draw (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="draws the problems (default: %(default)s)")
     parser.set_defaults(run=lambda options: run(options, parser))

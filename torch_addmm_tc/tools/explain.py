@@ -8,6 +8,8 @@ import torch
 from torch_addmm_tc.ops import kernels
 from torch_addmm_tc.tools.planning import H200, Candidate, Gpu, Plan, problem_key
 
+# How many times as long as the peak for 16-bit operands says a math takes on tensor cores, and how to say it.
+SLOWER_MATHS = {"tf32": (2, " in TF32"), "bf16x6": (6, " in six products of bf16 parts")}
 PEAKS = {"fp32": "fp32_tflops", "mma.sync": "mma_sync_tflops", "wgmma": "wgmma_tflops"}  # unit -> its key in Gpu.peaks
 UNITS = {kernel["name"]: kernel["unit"] for kernel in kernels()}  # kernel -> the unit that multiplies
 
@@ -70,9 +72,17 @@ class Waves:
     slots: int
 
     @staticmethod
-    def of(m: int, n: int, config: dict, gpu: Gpu, k_slices: int = 1) -> "Waves":
-        """Return the waves of an (m, n) result. `config` is an entry of a kernel's "configs"."""
-        work_tiles = ceil_div(m, config["tile_m"]) * ceil_div(n, config["tile_n"]) * k_slices
+    def of(m: int, n: int, config: dict, gpu: Gpu, k_slices: int = 1, columns: int | None = None) -> "Waves":
+        """Return the waves of an (m, n) result.
+
+        Args:
+            m, n: the result's sizes.
+            config: an entry of a kernel's "configs".
+            gpu: the GPU.
+            k_slices: the number of K slices.
+            columns: columns of a tile. Default: the configuration's.
+        """
+        work_tiles = ceil_div(m, config["tile_m"]) * ceil_div(n, columns or config["tile_n"]) * k_slices
         per_sm = config["blocks_per_sm"]
         resident = min(per_sm, Occupancy.of(config, gpu).blocks)
         return Waves(work_tiles, min(work_tiles, gpu.num_sms * per_sm), gpu.num_sms * resident)
@@ -224,8 +234,9 @@ def comparison(chosen: Plan, shown):
 def facts(problem: Problem, best: Candidate, gpu: Gpu):
     """Yield (name, text) of each fact about the pick: tiles, waves, occupancy, work, limits and predicted time."""
     config, work = best.config, problem.work
-    waves, occupancy = Waves.of(problem.m, problem.n, config, gpu, best.k_slices), Occupancy.of(config, gpu)
-    tiles = f"{waves.work_tiles // best.k_slices} of {config['tile_m']}x{config['tile_n']}"
+    waves = Waves.of(problem.m, problem.n, config, gpu, best.k_slices, best.columns)
+    occupancy = Occupancy.of(config, gpu)
+    tiles = f"{waves.work_tiles // best.k_slices} of {config['tile_m']}x{best.columns}"
     tiles += f", each in {best.k_slices} K slices" if best.k_slices > 1 else ""
     allowed = ", ".join(f"{what} {blocks}" for what, blocks in occupancy.limits.items())
     yield "tiles", f"{tiles}, on a grid of {waves.blocks} x {config['threads']} threads"
@@ -236,9 +247,10 @@ def facts(problem: Problem, best: Candidate, gpu: Gpu):
     gigaflops, megabytes, intensity = work.flops / 1e9, work.bytes / 1e6, work.flops / work.bytes
     yield "work", f"{gigaflops:.4g} GFLOP, {megabytes:.4g} MB if each matrix moves once: {intensity:.4g} FLOP/byte"
     unit = UNITS[best.kernel]
-    tflops, gb_per_s = gpu.peaks[PEAKS[unit]], gpu.peaks["dram_gb_per_s"]
+    slower, how = SLOWER_MATHS.get(best.math, (1, ""))
+    tflops, gb_per_s = gpu.peaks[PEAKS[unit]] / slower, gpu.peaks["dram_gb_per_s"]
     arithmetic_us, memory_us = work.flops / tflops / 1e6, work.bytes / gb_per_s / 1e3
-    yield "arithmetic", f"{arithmetic_us:.4g} us at the GPU's peak, {tflops:.4g} TFLOP/s of {unit}"
+    yield "arithmetic", f"{arithmetic_us:.4g} us at the GPU's peak, {tflops:.4g} TFLOP/s of {unit}{how}"
     yield "memory", f"{memory_us:.4g} us at the GPU's peak, {gb_per_s:.4g} GB/s"
     limit, bound = max((arithmetic_us, "arithmetic"), (memory_us, "memory"))
     yield "predicted", f"{best.microseconds:.4g} us; the higher limit, {bound}, is {limit / best.microseconds:.1%} of it"

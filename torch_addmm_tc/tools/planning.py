@@ -10,7 +10,7 @@ import torch
 
 from torch_addmm_tc import _C
 from torch_addmm_tc.ops import tf32_allowed
-from torch_addmm_tc.registration.fake import checked_shape
+from torch_addmm_tc.registration.fake import check_names, checked_shape
 from torch_addmm_tc.registration.table import OPS
 
 
@@ -48,25 +48,30 @@ class Gpu:
         return {name: getattr(self, name) for name in names} | self.peaks
 
     @staticmethod
-    @functools.cache
     def of(device) -> "Gpu":
         """Return the facts about a CUDA device. The compiled op reads the same facts.
 
         Args:
-            device: a CUDA device, or its index.
+            device: a CUDA device, or its index. Without an index it is the current one.
         """
-        properties = torch.cuda.get_device_properties(device)
-        with torch.cuda.device(device):
-            peaks = _C.device_peaks(torch.cuda.current_device()) if _C.with_cuda else None
-        return Gpu(
-            10 * properties.major + properties.minor,
-            properties.multi_processor_count,
-            properties.shared_memory_per_block_optin,
-            properties.name,
-            properties.shared_memory_per_multiprocessor,
-            properties.max_threads_per_multi_processor,
-            peaks,
-        )
+        index = device if isinstance(device, int) else torch.device(device).index
+        return _gpu_number(torch.cuda.current_device() if index is None else index)
+
+
+@functools.cache
+def _gpu_number(index: int) -> Gpu:
+    properties = torch.cuda.get_device_properties(index)
+    with torch.cuda.device(index):
+        peaks = _C.device_peaks(index) if _C.with_cuda else None
+    return Gpu(
+        10 * properties.major + properties.minor,
+        properties.multi_processor_count,
+        properties.shared_memory_per_block_optin,
+        properties.name,
+        properties.shared_memory_per_multiprocessor,
+        properties.max_threads_per_multi_processor,
+        peaks,
+    )
 
 
 BY_RANK = {op.rank: op for op in OPS if op.out is None}
@@ -204,16 +209,22 @@ def problem_key(
     input, mat1, mat2, *,
     beta=1, alpha=1, activation=None, out_dtype=None, out=None, precision=None, batch_invariant=False,
 ) -> str:  # fmt: skip
-    """Return all that the planner knows of a call, as log_problems and tables of plans write it. The arguments are plan's."""
+    """Return all that the planner knows of a call, as log_problems and tables of plans write it. The arguments are plan's.
+
+    Of more than 65535 products, which the op launches in parts, it is what the planner knows of the first part.
+    """
     dtype, op = out_dtype or (mat1 if out is None else out).dtype, BY_RANK[3 if mat1.dim() == mat2.dim() == 3 else 2]
-    shape = checked_shape(op.bind((input, mat1, mat2), {"out_dtype": dtype, "activation": activation or "none"}))
+    options = {"out_dtype": dtype, "activation": activation or "none", "precision": precision}
+    call = op.bind((input, mat1, mat2), options)
+    check_names(call)
+    shape = checked_shape(call)
     (*batch, m, n), k = shape, mat1.shape[-1]
 
     def matrix(x):
         address, of_batch = ALIGNED if x.is_meta else x.data_ptr(), () if batch else (0,)
         return address, *of_batch, *x.stride(), str(x.dtype).removeprefix("torch.")
 
-    if out is None:
+    if out is None or out.shape != shape:  # the op resizes it
         out = torch.empty(shape, dtype=dtype, device="meta")
     if input is None:
         input, beta = mat1.new_empty((), device="meta"), 0
@@ -245,7 +256,7 @@ def plan(
         A Plan.
 
     Raises:
-        RuntimeError: if shapes or dtypes do not match or the activation does not exist, with torch_addmm_tc.addmm's message.
+        RuntimeError: if shapes or dtypes do not match, or if there is no such activation or precision, with the op's message.
     """
     options = {"activation": activation, "out_dtype": out_dtype, "out": out, "precision": precision}
     options["batch_invariant"] = batch_invariant
