@@ -31,8 +31,7 @@ inline Status make_tma_paths(TmaPaths& paths, const GemmDesc& p, int k_slices, i
   paths.d_path = d_path_of(p);
   paths.next_c = p.c.batch != 0;
   paths.d_exceeds_l2 = d_exceeds_l2(p);
-  const bool whole_row = paths.c_path != CPath::row || p.n * size_of(p.c.dtype) % 16 == 0;
-  paths.tma_only = paths.d_path == DPath::tma && paths.c_path < CPath::vectors && whole_row;
+  paths.tma_only = tma_reaches_c_and_d(p);
   if (paths.c_path == CPath::tma) {
     const Layers all{matrices_of(p.c, p.batch), p.c.batch};
     const Status status = make_tensor_map(paths.c, p.c.data, p.c.dtype, p.m, p.n, p.c.row, kBoxRows, all);

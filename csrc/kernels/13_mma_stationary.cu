@@ -17,6 +17,7 @@
 #include "13_mma_stationary.h"
 
 #include "../epilogue/rows.cuh"
+#include "../gemm/stationary_shape.h"
 #include "../layout/swizzle.h"
 #include "../ptx/mma.cuh"
 #include "../ptx/pdl.cuh"

@@ -1,15 +1,11 @@
 // A panel of B in shared memory, in the order of the fragments of mma.sync.
 #pragma once
 
-#include "../gemm/stationary_shape.h"
 #include "../ptx/cp_async.cuh"
+#include "panel.cuh"
 #include "words.cuh"
 
 namespace tc {
-
-// How a warp's lanes divide 64 bytes of K, a step: lane q of a row or column takes the q-th 16 bytes. mma.sync takes 32 bytes at a
-// time, in another order than memory has them. A and B have them in the same order, and a sum may be taken in any.
-constexpr int kStepBytes = StationaryShape::kStep;
 
 // Loads `columns` columns of B from column n0 on, any strides, `depth` steps of K. store(step, column, q, vector) takes each of their
 // 16-byte vectors. Zeros stand for what lies beyond B's edges. WIDTH: columns are contiguous, and begin at multiples of it; 0: element
@@ -68,27 +64,13 @@ __device__ __forceinline__ void load_columns(const MatrixView& b, int64_t n0, in
   else load(std::integral_constant<int, 2>());
 }
 
-// (steps of K, columns, 64 bytes). Eight lanes at a time read two columns, which are 128 bytes. The XOR spreads the 16-byte vectors
-// over the banks when load() writes the same vector of many columns.
+// A panel whose columns lie in order. Lane q takes the q-th 16 bytes of a step.
 template <typename T, int THREADS>
-struct FragmentPanel {
-  uint32_t smem;
-  int columns, depth;  // depth: steps
-
-  static __device__ uint32_t offset(int column, int q) { return (column * 4 + (q ^ column / 2 % 4)) * 16; }
-  __device__ uint32_t address(int step, int column, int q) const {
-    return smem + step * columns * kStepBytes + offset(column, q);
-  }
-  // Of this lane's vector of column lane / 4 after column j0, a multiple of 8. Another eight columns lie 512 bytes further.
-  __device__ uint32_t lane_address(int step, int j0) const {
-    const int lane = threadIdx.x % 32;
-    return smem + (step * columns + j0) * kStepBytes + offset(lane / 4, lane % 4);
-  }
-
+struct FragmentPanel : Panel {
   // Copies columns n0 and on of B through registers.
   __device__ __forceinline__ void load(const MatrixView& b, int64_t n0, int64_t n, int64_t k) const {
     load_columns<T, THREADS>(b, n0, n, k, columns, depth, [&](int step, int column, int q, const uint4& vector) {
-      st_shared_16(address(step, column, q), vector);
+      st_shared_16(smem + step * columns * kStepBytes + offset(column, q), vector);
     });
   }
 };

@@ -1,14 +1,12 @@
 // Rows of an operand that begin at any element, by bulk copies (sm_90).
 #pragma once
 
-#include "../gemm/streamed_shape.h"
+#include "../layout/swizzle.h"
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/tma.cuh"
 #include "copy.cuh"
 
 namespace tc {
-
-constexpr int kStepBytes = StreamedShape::kStep;
 
 // A tile of rows of A, or of columns of B, with K contiguous. Shared memory holds the rows and what lies between them, as global memory
 // does. Bulk copies take whole 16-byte vectors. The first vector may begin before the operand, in the 16 bytes that hold its first

@@ -2,30 +2,22 @@
 #pragma once
 
 #include "../ptx/mma.cuh"
+#include "panel.cuh"
 #include "streamed_rows.cuh"
 
 namespace tc {
 
-// (steps of K, columns, 64 bytes). Two mma.sync multiply a step, and lane q of a column needs its words q, q + 4, q + 8 and q + 12. The
-// panel holds them in one vector of 16 bytes. Eight lanes read the vectors of two columns at a time, which are 128 bytes.
+// Two mma.sync multiply a step, and lane q of a column needs its words q, q + 4, q + 8 and q + 12. The panel holds them in one vector of
+// 16 bytes.
 //
 // Two mma.sync multiply 16 columns. The panel orders the columns so that lane q gets the sums of columns 4q to 4q + 3. TF32: the panel
 // holds rounded words.
 template <typename T, bool TF32>
-struct WordPanel {
-  uint32_t smem;
-  int columns, depth;  // depth: steps
-
-  static __device__ uint32_t offset(int column, int q) { return (column * 4 + (q ^ column / 2 % 4)) * 16; }
+struct WordPanel : Panel {
   // The bytes from a step's first word to word w of column `column`, which counts from the panel's first.
   static __device__ uint32_t word_offset(int column, int w) {
     const int place = column / 16 * 16 + column % 4 / 2 * 8 + column % 16 / 4 * 2 + column % 2;
     return offset(place, w % 4) + w / 4 * 4;
-  }
-  // The address of this lane's vector of the first eight columns from j0 on, a multiple of 16. The next eight lie 512 bytes further.
-  __device__ uint32_t lane_address(int step, int j0) const {
-    const int lane = threadIdx.x % 32;
-    return smem + (step * columns + j0) * kStepBytes + offset(lane / 4, lane % 4);
   }
 
   // Copies a tile of columns, which lies at `from`, to the panel's columns from column0 on. The lanes of a warp call it, and 16 of them
