@@ -172,6 +172,18 @@ py::tuple planned(const std::string& problem, const py::dict& gpu, const std::st
   return py::make_tuple(std::string(x.kernel->name) + "/" + std::to_string(x.index()), x.modes.k_slices);
 }
 
+constexpr char kKernelsDoc[] = R"(Return a dict for each kernel, in ladder order.
+
+Its "configs" are the configurations, each a dict; their place is the index in names such as "wgmma_tma/3". The other keys: name; idea;
+min_sm, 10 times the least compute capability; unit, that multiplies; maths; in_order, the maths whose sums it adds in the order of K;
+contiguous_operands, whether operands need a direction of stride 1; split_k; clusters, as (m, n, k); narrower, columns that a launch may
+leave out of a tile; compiled, whether this build has code of it.
+
+Keys of a configuration: tile_m, tile_n, tile_k; stages, K tiles in flight; threads and smem_bytes of a block; blocks_per_sm; warp_slices,
+groups of warps that share a K tile; boxes, of C and D in shared memory for each warpgroup; pingpong; alignment, bytes at whose
+multiples rows must begin, or they are copied first; fp32_d, whether an fp32 D of 16-bit operands is compiled; maths; archs, the families of
+GPUs that it is for; compiled_for, compute capabilities times 100.)";
+
 void load_plans(const std::string& gpu, int sm, int num_sms, const std::map<std::string, std::string>& plans) {
   auto table = std::make_shared<PlanTable>(PlanTable{gpu, sm, num_sms, {}});
   for (const auto& [problem, name] : plans) {
@@ -190,7 +202,7 @@ void load_plans(const std::string& gpu, int sm, int num_sms, const std::map<std:
 PYBIND11_MODULE(_C, module) {
   using namespace tc;
   module.doc() = "torch_addmm_tc's compiled part: importing it registers torch.ops.tc.*; its functions only describe.";
-  module.def("kernels", &list_kernels);
+  module.def("kernels", &list_kernels, kKernelsDoc);
   py::list activations;
   for (const NamedActivation& x : kActivations) activations.append(x.name);
   module.attr("activations") = activations;
