@@ -226,10 +226,10 @@ def table(result: dict) -> str:
     for name, part in (parts | {"all": rows}).items():
         if not part:
             continue
-        slow = sum(row["ratio"] < SLOWER for row in part) / len(part)
+        slow = sum(row["ratio"] < SLOWER for row in part)
         over = [geometric_mean(row[who] / (row["limit"] + LAUNCH_MICROSECONDS) for row in part) for who in ("tc", "torch")]
         lines.append(
-            f"| {name} | {len(part)} | {geometric_mean(row['ratio'] for row in part):.2f}x | {slow:.0%} "
+            f"| {name} | {len(part)} | {geometric_mean(row['ratio'] for row in part):.2f}x | {slow} "
             f"| {min(row['ratio'] for row in part):.2f}x | {over[0]:.2f} | {over[1]:.2f} |"
         )
     lines += [

@@ -2,7 +2,7 @@
 
     python -m bench.ladder [--json FILE] [--png FILE] [--docs] [--from-json FILE]
 
-The problem is fp16 with a full C and alpha = beta = 0.5. The contenders are every configuration of every kernel, the planner's
+The problem is fp16 with a full C and alpha = beta = 0.5. The contenders are every configuration that takes it, the planner's
 pick, torch.addmm, and the loops of mma.sync and wgmma of bench/ceilings.cu. A kernel's row shows its fastest configuration. All
 contenders take turns in one run, because the GPU's clock follows its power. The run also measures a copy in 16-byte vectors.
 
@@ -24,6 +24,7 @@ from bench.timing import record, sets_to_rotate
 from torch_addmm_tc import timing
 from torch_addmm_tc.testing.inputs import matrix
 from torch_addmm_tc.testing.reference import reference
+from torch_addmm_tc.tools.planning import Plan, problem_key
 
 SIZES = (512, 1024, 2048, 4096, 8192)  # M = N = K
 SCALARS = {"beta": 0.5, "alpha": 0.5}
@@ -64,10 +65,12 @@ def measure(size: int, seconds: float, ceilings: Ceilings) -> dict:
     }
     if has_wgmma():
         contenders[WGMMA_CEILING] = [ceilings.wgmma]
-    errors = {}
+    errors, problem, gpu = {}, problem_key(*sets[0], **SCALARS), tc.Gpu.of(torch.cuda.current_device())
     for kernel in tc.kernels():
         for i in range(len(kernel["configs"])):
             name = f"{kernel['name']}/{i}"
+            if Plan.of(problem, gpu, name).pick is None:  # for fp32 or a short K alone, or for other GPUs
+                continue
             errors[name] = expected.error(call(name, sets[0], poison=True))
             contenders[name] = [lambda args=args, name=name: call(name, args) for args in sets]
     times = timing.interleaved(contenders, cuda=True, rounds=5, seconds=seconds)
@@ -88,11 +91,11 @@ def table(result: dict) -> str:
     """Return a markdown table with a row for each rung: TFLOP/s at each size, and the largest share of the mma.sync ceiling."""
     sizes = result["sizes"]
     rungs = [kernel["name"] for kernel in tc.kernels()] + [PICK, "torch.addmm", CEILING, WGMMA_CEILING]
-    rungs = [rung for rung in rungs if all(rung in figures for figures in sizes.values())]
+    rungs = [rung for rung in rungs if any(rung in figures for figures in sizes.values())]
     lines = ["| TFLOP/s | " + " | ".join(f"{s}³" for s in sizes) + " | of mma.sync |", "|---|" + "---|" * (len(sizes) + 1)]
     for rung in rungs:
-        share = max(figures[rung]["tflops"] / figures[CEILING]["tflops"] for figures in sizes.values())
-        cells = [f"{figures[rung]['tflops']:.0f}" for figures in sizes.values()]
+        share = max(figures[rung]["tflops"] / figures[CEILING]["tflops"] for figures in sizes.values() if rung in figures)
+        cells = [f"{figures[rung]['tflops']:.0f}" if rung in figures else "" for figures in sizes.values()]
         lines.append(f"| {rung} | " + " | ".join(cells) + f" | {share:.0%} |")
     r = result["record"]
     lines += [
@@ -116,15 +119,13 @@ def draw(result: dict, path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(8, 5))
-    sizes = [int(s) for s in result["sizes"]]
-    for rung in next(iter(result["sizes"].values())):
+    for rung in dict.fromkeys(rung for figures in result["sizes"].values() for rung in figures):
+        sizes = {int(size): figures[rung]["tflops"] for size, figures in result["sizes"].items() if rung in figures}
         style = {"torch.addmm": {"color": "black", "linestyle": ":"}, PICK: {"color": "black"}}
         style |= {CEILING: {"color": "gray", "linestyle": "--"}, WGMMA_CEILING: {"color": "gray", "linestyle": "-."}}
-        axes.plot(
-            sizes, [result["sizes"][s][rung]["tflops"] for s in result["sizes"]], label=rung, **style.get(rung, {"marker": "o"})
-        )
+        axes.plot(sizes.keys(), sizes.values(), label=rung, **style.get(rung, {"marker": "o"}))
     axes.set_xscale("log", base=2)
-    axes.set_xticks(sizes, [str(s) for s in sizes])
+    axes.set_xticks([int(size) for size in result["sizes"]], result["sizes"])
     axes.set(xlabel="M = N = K", ylabel="TFLOP/s", title=f"addmm, fp16, full C, {result['record']['device']}")
     axes.legend(fontsize="small")
     figure.tight_layout()

@@ -64,8 +64,9 @@ def test_out_may_have_any_strides(device, dtype, place):
     assert storage[~written].isnan().all()
 
 
-def test_out_may_be_self_and_is_resized(device):
-    case = replace(BASE, m=33, n=47, k=65)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_out_may_be_self_and_is_resized(device, dtype):
+    case = replace(BASE, dtype=dtype, m=33, n=47, k=65)
     c, a, b = case.inputs(device)
     expected = case.reference((c, a, b))
     assert expected.error(tc.baddbmm(c, a, b, **case.scalars, out=c)) <= 1

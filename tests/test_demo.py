@@ -69,6 +69,39 @@ def test_host_seconds_separates_slow_from_fast():
     assert seconds.keys() == work.keys() and seconds["some"] > 2 * seconds["none"] > 0
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands still: its entry is the time in seconds."""
+    now = [0.0]
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: now[0])
+    return now
+
+
+def test_interleaved_gives_the_time_of_a_call(clock):
+    """A run makes three calls. Two runs count the calls of a round, and two rounds of warm-up do not count either."""
+    called = []
+
+    def call():
+        called.append(None)
+        clock[0] += 100 if len(called) <= 4 * 3 else 2
+
+    times = timing.interleaved({"three": [call] * 3}, cuda=False, rounds=5, seconds=1e-9)
+    assert times["three"] == timing.Timing(2, 2, 2) and len(called) == (4 + 5) * 3
+
+
+def test_host_seconds_gives_the_time_of_a_call(clock):
+    def call():
+        clock[0] += 2
+
+    assert timing.host_seconds({"call": call}, cuda=False, calls=7, rounds=3) == {"call": 2}
+
+
+def test_the_limit_of_a_problem_is_the_longer_of_flops_and_bytes():
+    p = report.Problem(100, 100, 50, "row", "float16", "none")
+    assert (p.flops, p.bytes) == (1e6, 2 * (10000 + 10000))
+    assert p.limit({"float16": 1e6, "bytes": 1e9}) == 1e6 and p.limit({"float16": 1e12, "bytes": 4e4}) == 1e6
+
+
 def test_sweep_has_every_problem_once():
     problems = list(sweep.problems())
     assert len(problems) == len(set(problems)) == 3 * 2 * 2 * len(sweep.SHAPES) + 4 * len(sweep.FP32_SHAPES)

@@ -1,6 +1,7 @@
 """The benchmarks of models, run with --small: tiny networks, in every mode of integration."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -48,3 +49,14 @@ def test_tensor_parallel_is_as_accurate_as_one_gpu():
     launch = ["torch.distributed.run", "--nproc-per-node", str(min(2, torch.cuda.device_count()) or 2)]
     result = json.loads(run(*launch, "-m", "bench.tensor_parallel", "--small"))
     assert result["error"]["sharded, torch_addmm_tc"] <= 1.05 * result["error"]["one GPU, torch"]
+
+
+@needs_transformers
+def test_every_mode_of_this_package_is_compared_with_torchs():
+    from bench import models
+
+    errors = dict.fromkeys(("torch", "torch.compile", *models.OF_THEIRS), 1.0)
+    assert len(errors) == 5 and models.worse_than_torch([{"error against float32": errors}, {}]) == []
+    for ours in models.OF_THEIRS:
+        for error in (1.06, math.nan):
+            assert models.worse_than_torch([{"error against float32": errors | {ours: error}}]) == [ours]

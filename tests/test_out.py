@@ -42,8 +42,9 @@ def test_out_of_wrong_shape_is_resized_with_torchs_warning(device):
     assert reference(*args).error(out) <= 1
 
 
-def test_out_may_be_self(device):
-    c, a, b = Case(33, 47, 65).inputs(device)
+@pytest.mark.parametrize("dtype", (torch.float16, torch.bfloat16, torch.float32), ids=str)
+def test_out_may_be_self(device, dtype):
+    c, a, b = Case(33, 47, 65, dtype).inputs(device)
     expected = reference(c, a, b, beta=0.5)
     tc.addmm(c, a, b, beta=0.5, out=c)
     assert expected.error(c) <= 1

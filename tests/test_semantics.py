@@ -67,9 +67,13 @@ def test_beta_zero_never_reads_self(device, dtype):
         assert reference(poison, a, b, beta=0).error(tc.addmm(poison, a, b, beta=0)) <= 1
 
 
-@pytest.mark.parametrize("beta, alpha", [(math.nan, 1), (1, math.nan), (math.inf, 1), (1, -math.inf), (0, math.inf), (3, -2)])
-def test_beta_and_alpha_may_be_any_float(device, beta, alpha):
-    assert_matches_reference(Case(33, 47, 65, beta=beta, alpha=alpha), device)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(
+    "beta, alpha",
+    [(math.nan, 1), (1, math.nan), (math.inf, 1), (1, -math.inf), (0, math.inf), (3, -2), (1e-39, 1e-39), (1e38, 1e-38)],
+)
+def test_beta_and_alpha_may_be_any_float(device, dtype, beta, alpha):
+    assert_matches_reference(Case(33, 47, 65, dtype, beta=beta, alpha=alpha), device)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -152,8 +152,8 @@ def test_summary_matches_hand_computed_values():
     assert cells == {
         "n": "4",
         "vs torch": "0.99x",  # (2 * 1 * 0.95 * 0.5) ** (1 / 4)
-        "below 0.97x": "50%",
-        "below 0.9x": "25%",
+        "below 0.97x": "2",
+        "below 0.9x": "1",
         "worst": "0.50x",
         "time over limit + 2 us": "2.00",  # (1 * 2 * 2 * 4) ** (1 / 4)
         "torch's": "1.97",  # (2 * 2 * 1.9 * 2) ** (1 / 4)
@@ -368,6 +368,27 @@ def test_batches_are_drawn_from_the_seed_alone():
         assert p.bytes <= batches.MOST_BYTES and p.flops <= 4 * batches.MOST_FLOPS
         for (shape, strides), span in zip(p.views, p.spans, strict=True):
             torch.empty(span, device="meta").as_strided(shape, strides)  # raises if the span is too short
+
+
+def test_the_limit_of_a_batch_matches_hand_computed_values():
+    p = batches.BatchProblem("", 2, 3, 4, 5)
+    assert (p.flops, p.bytes) == (240, 2 * 2 * (15 + 20 + 12))
+    assert p.limit({"float16": 60.0, "bytes": 1e9}) == 4e6 and p.limit({"float16": 1e9, "bytes": 47.0}) == 4e6
+
+
+def test_the_table_of_batches_matches_hand_computed_values():
+    def row(tc, torch, **changes):
+        p = batches.BatchProblem("experts", 2, 3, 4, 5, **changes)
+        return dataclasses.asdict(p) | {
+            "error": 0.5, "limit": 8.0, "tc": tc, "torch": torch, "tc_spread": 0.01, "torch_spread": 0.02, "kernel": "simt/0",
+        }  # fmt: skip
+
+    record = {"device": "a GPU", "torch": "2.11", "commit": "0" * 7}
+    rows = [row(10.0, 40.0), row(40.0, 10.0, c="full"), row(20.0, 20.0)]
+    text = batches.table({"record": record, "ceilings": {}, "seed": 1, "busy": True, "rows": rows})
+    assert "| experts | 3 | 1.00x | 1 | 0.25x | 2.00 | 2.00 |" in text  # (10 * 40 * 20) ** (1 / 3) / (8 + 2)
+    assert "| C: full | 1 | 0.25x | 1 | 0.25x | 4.00 | 1.00 |" in text
+    assert text.index("| 0.25x | 2 x 3, 4, 5 |") < text.index("| 1.00x | 2 x 3, 4, 5 |") < text.index("| 4.00x | 2 x 3, 4, 5 |")
 
 
 def test_batches_run_on_the_cpu(tmp_path):

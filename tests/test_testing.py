@@ -6,8 +6,18 @@ import math
 import pytest
 import torch
 
+import torch_addmm_tc as tc
 from torch_addmm_tc.testing import cases
-from torch_addmm_tc.testing.cases import BROADCASTS, Case, asked_configs, case_grid, checked_kernels, sample, self_shape
+from torch_addmm_tc.testing.cases import (
+    BROADCASTS,
+    Case,
+    asked_configs,
+    case_grid,
+    checked_kernels,
+    runnable_configs,
+    sample,
+    self_shape,
+)
 from torch_addmm_tc.testing.inputs import BATCHES, integers
 from torch_addmm_tc.testing.reference import reference
 
@@ -110,6 +120,22 @@ def test_case_grid_covers_broadcasts_and_special_scalars():
     assert {kind for c in grid for kind in c.batches} == set(BATCHES) and {c.batch for c in grid} >= {None, 0, 1, 3, 300}
     assert any(c.k == 0 for c in grid) and any(c.beta == 0 for c in grid) and any(math.isnan(c.alpha) for c in grid)
     assert self_shape("(M,1)", 3, 5) == (3, 1) and self_shape("()", 3, 5) == () and self_shape("(N)", 3, 5) == (5,)
+
+
+@pytest.mark.skipif(torch.cuda.is_available() and torch.cuda.get_device_capability() != (9, 0), reason="the GPU is no Hopper")
+def test_every_configuration_for_hopper_is_runnable():
+    """The GPU tests and bench.sanitize take their configurations from there."""
+    compiled = {
+        f"{x['name']}/{i}" for x in tc.kernels() for i, config in enumerate(x["configs"]) if "hopper" in config["archs"]
+    }
+    assert {"/".join(name.split("/")[:2]) for names in runnable_configs().values() for name in names} == compiled
+
+
+def test_a_configuration_that_the_gpu_does_not_run_cannot_be_asked_for(monkeypatch):
+    monkeypatch.setattr(cases, "runnable_configs", lambda: {"simt": ["simt/0"]})
+    assert checked_kernels(["simt", "simt/0"]) == ["simt", "simt/0"]
+    with pytest.raises(ValueError, match="this GPU runs no such configuration"):
+        checked_kernels(["simt/1"])
 
 
 def test_a_kernel_or_a_configuration_may_be_asked_for(monkeypatch):

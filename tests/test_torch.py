@@ -1,6 +1,7 @@
 """The op with features of torch: opcheck, compile, export, autocast, vmap, CUDA graphs, streams, threads and devices."""
 
 import threading
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -122,14 +123,14 @@ def test_autocast_mixes_dtypes_like_torch(device):
 
 
 class PrecisionRecorder(TorchDispatchMode):
-    """Record the precision of each call of tc::addmm."""
+    """Record the precision of each call of tc::addmm and tc::baddbmm."""
 
     def __init__(self):
         super().__init__()
         self.seen = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func is OPS.addmm.default:
+        if func in (OPS.addmm.default, OPS.baddbmm.default):
             self.seen.append((kwargs or {}).get("precision", "ieee"))
         return func(*args, **(kwargs or {}))
 
@@ -141,13 +142,24 @@ def matmul_precision():
     torch.set_float32_matmul_precision(before)
 
 
-def test_torchs_tf32_setting_reaches_the_op(device, matmul_precision):
+CALLS = {
+    "addmm": lambda module, c, a, b: module.addmm(c, a, b),
+    "mm": lambda module, c, a, b: module.mm(a, b),
+    "baddbmm": lambda module, c, a, b: module.baddbmm(c[None], a[None], b[None]),
+    "bmm": lambda module, c, a, b: module.bmm(a[None], b[None]),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("enabled", (False, True), ids=("functions", "enabled"))
+def test_torchs_tf32_setting_reaches_the_op(device, matmul_precision, call, enabled):
+    """The package's functions pass it for float32, and so do torch's inside enabled()."""
     args, fp16_args = Case(6, 10, 8, torch.float32).inputs(device), Case(6, 10, 8).inputs(device)
-    with PrecisionRecorder() as mode:
+    with tc.enabled(device) if enabled else nullcontext(), PrecisionRecorder() as mode:
         for precision in ("highest", "high", "highest"):
             matmul_precision(precision)
-            tc.addmm(*args)
-            tc.addmm(*fp16_args)
+            call(torch if enabled else tc, *args)
+            call(torch if enabled else tc, *fp16_args)
     assert mode.seen == ["ieee", "ieee", "tf32", "ieee", "ieee", "ieee"]
 
 

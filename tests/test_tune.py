@@ -308,13 +308,26 @@ def test_command_errors_are_one_sentence(tmp_path, monkeypatch, arguments, code,
     assert text.lower() in (done.stderr.splitlines()[-1] if code else done.stdout).lower()
 
 
+def test_a_problem_is_measured_as_it_was_called():
+    a, b = torch.empty(3, 4, 5, dtype=torch.float16, device="meta"), torch.empty(1, 5, 6, dtype=torch.float16, device="meta")
+    key = problem_key(None, a.mT.contiguous().mT, b.expand(3, 5, 6), activation="gelu", batch_invariant=True)
+    problem = _C.describe_problem(key)
+    assert tune.options_of(problem) == {"precision": "ieee", "activation": "gelu", "batch_invariant": True}
+    assert problem["batch"] == 3 and tune.bytes_moved(problem) == 2 * (3 * 4 * 5 + 5 * 6 + 3 * 4 * 6)
+
+
 @pytest.mark.parametrize("right", (True, False))
 def test_a_tables_round_trip(tmp_path, monkeypatch, capsys, right):
-    """The whole command with a GPU that is made up: ATen computes, and the second candidate is always faster."""
+    """The whole command with a GPU that is made up: ATen computes, and the second candidate is always faster.
+
+    A wrong result has one element that is off.
+    """
 
     def run_plan(problem, tensors, name):
         c, a, b, d = (tensors[x] for x in "cabd")
-        d.copy_(right * (a.float() @ b.float() + c))
+        d.copy_(a.float() @ b.float() + c)
+        if not right:
+            d[-1, -1] += 1.0
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
@@ -326,7 +339,9 @@ def test_a_tables_round_trip(tmp_path, monkeypatch, capsys, right):
     out = tmp_path / "plans.json"
     for sizes in ("16,128,256", "64,128,256\n0,8,8"):
         (tmp_path / "shapes.csv").write_text(sizes)
-        assert main(["tune", "--shapes", str(tmp_path / "shapes.csv"), "--out", str(out), "--candidates", "2"]) == 0
+        assert main(["tune", "--shapes", str(tmp_path / "shapes.csv"), "--out", str(out), "--candidates", "2"]) == (
+            0 if right else 1
+        )
         assert "1 problems were measured, and 1 of" in capsys.readouterr().out if right else not out.exists()
     if right:
         tc.load_plans(out)

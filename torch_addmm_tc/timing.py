@@ -120,13 +120,15 @@ def host_seconds(
         name -> median seconds of one call.
     """
     samples = {name: [] for name in contenders}
+    order, generator = list(contenders), random.Random(0)
     for _ in range(rounds + 2):
-        for name, call in contenders.items():
+        generator.shuffle(order)
+        for name in order:
             if cuda:
                 torch.cuda.synchronize()
             begin = time.perf_counter()
             for _ in range(calls):
-                call()
+                contenders[name]()
             samples[name].append((time.perf_counter() - begin) / calls)
     if cuda:
         torch.cuda.synchronize()

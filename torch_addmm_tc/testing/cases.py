@@ -1,5 +1,6 @@
 """Calls of the op as data: their inputs, and the grid of cases that every kernel must pass."""
 
+import itertools
 import math
 import random
 from dataclasses import dataclass, fields, replace
@@ -343,8 +344,10 @@ def runnable_configs() -> dict[str, list[str]]:
         with several names for each configuration: single blocks, clusters that share operands and clusters that share K, whose
         shapes the index decides. A kernel whose tiles may be narrower appears with one more, of narrower tiles in any cluster.
     """
-    inputs = [torch.empty(256, 256, dtype=dtype, device="meta") for dtype in (torch.float16, torch.float32)]
-    runnable = {(y.kernel, y.index) for x in inputs for y in plan(x, x, x).candidates if y.reason is None}
+    runnable = set()
+    for dtype, k in itertools.product((torch.float16, torch.float32), (64, 256)):  # some take a short K alone
+        a, b = (torch.empty(shape, dtype=dtype, device="meta") for shape in ((256, k), (k, 256)))
+        runnable |= {(x.kernel, x.index) for x in plan(None, a, b).candidates if x.reason is None}
 
     def names(kernel, i):
         every = kernel["clusters"]
@@ -370,7 +373,7 @@ def checked_kernels(asked: list[str]) -> list[str]:
     """Return `asked`, each a kernel's name or NAME/INDEX.
 
     Raises:
-        ValueError: this build has no such kernel or configuration.
+        ValueError: this build has no such kernel or configuration, or the current GPU runs none of it.
     """
     counts = {kernel["name"]: len(kernel["configs"]) for kernel in _C.kernels()}
     for one in asked:
@@ -379,6 +382,8 @@ def checked_kernels(asked: list[str]) -> list[str]:
             raise ValueError(f"--kernel={one}: there is no such kernel; there are {', '.join(counts)}")
         if slash and index not in map(str, range(counts[name])):
             raise ValueError(f"--kernel={one}: {name} has the configurations 0 to {counts[name] - 1}")
+        if not asked_configs(name, [one]):
+            raise ValueError(f"--kernel={one}: this GPU runs no such configuration")
     return asked
 
 

@@ -11,11 +11,13 @@ import torch
 
 from torch_addmm_tc import _C
 from torch_addmm_tc.testing.inputs import LAYOUTS, matrix
+from torch_addmm_tc.testing.reference import reference
 from torch_addmm_tc.tools.planning import Gpu, Plan, problem_key
 
 ADDMM = torch.ops.tc.addmm
 MATHS = ("float16", "bfloat16", "tf32", "float32")
 ROWS = 1100  # of the largest batch, more than the rows of every tile
+CHECKED_ROWS = 50  # of the largest batch, which are compared with float64
 PREFIXES, SINGLE_ROWS = 20, 20  # batches of the first M rows, and batches of one row, of each problem
 # Sizes of layers, and sizes that fill no tile.
 SIZES = (1, 3, 8, 24, 64, 100, 128, 256, 300, 512, 576, 768, 1000, 1024, 2048, 2112, 3072, 4096, 7168, 11008)
@@ -76,6 +78,13 @@ class Problem:
         alpha = {"alpha": -0.5, "beta": 0.75} if self.seed % 2 else {}
         precision = "tf32" if self.math == "tf32" else "ieee"
         return {"activation": self.activation, "precision": precision, "batch_invariant": True, **alpha}
+
+    def reference(self, c, a, b):
+        """Return the Reference of some rows."""
+        options = {name: x for name, x in self.options.items() if name in ("alpha", "beta", "activation")}
+        if c is None:
+            c, options["beta"] = a.new_zeros(()), 0
+        return reference(c, a, b, out_dtype=self.out_dtype, tf32=self.math == "tf32", **options)
 
     def __str__(self):
         out = ", D float32" if self.out_float32 and self.dtype != torch.float32 else ""
@@ -162,12 +171,22 @@ def batches_of(problem: Problem, c, a, b, rng: random.Random) -> Iterator[tuple]
 
 
 def check(problem: Problem, gpu: Gpu) -> Tally:
-    """Compare every batch of a problem, and every candidate of the mode, with the rows of the largest batch."""
+    """Compare every batch of a problem, and every candidate of the mode, with the rows of the largest batch.
+
+    Some rows of the largest batch are compared with float64.
+    """
     rng, tally = random.Random(problem.seed), Tally()
     c, a, b = tensors_of(problem)
     out_dtype = problem.out_dtype
-    expected = bits(ADDMM(c, a, b, out_dtype=out_dtype, **problem.options))
+    largest = ADDMM(c, a, b, out_dtype=out_dtype, **problem.options)
+    expected = bits(largest)
     tally.digests.append(digest_of(expected.cpu()))
+    if not problem.special:  # whose rows and columns are infinite or NaN
+        rows = torch.arange(0, ROWS, ROWS // CHECKED_ROWS, device="cuda")
+        of_c = c[rows] if c is not None and c.dim() == 2 and c.shape[0] > 1 else c
+        error = problem.reference(of_c, a[rows], b).error(largest[rows])
+        if not error <= 1:
+            tally.misses.append(f"{len(rows)} rows of the largest batch: an element's error is {error:.3g} times its bound")
 
     def compare(what, result, rows):
         tally.batches += 1

@@ -176,29 +176,47 @@ def is_correct(problem: dict, name: str) -> bool:
     return expected.error(checked(d)) <= 1
 
 
+def bytes_moved(problem: dict) -> int:
+    """The bytes of A, B and D. Products that share a matrix move it once."""
+    moved = 0
+    for name in "abd":
+        dtype, _, _, of_batch, _ = problem[name]
+        batch = problem["batch"] if of_batch else 1
+        moved += batch * math.prod(problem[x] for x in SIZES[name]) * getattr(torch, dtype).itemsize
+    return moved
+
+
 def measure(problem: dict, names) -> dict[str, Timing]:
     """Time plans on new random operands, which rotate through sets that exceed three times the L2."""
-    moved = sum(
-        math.prod(problem[x] for x in ("batch", *SIZES[name])) * getattr(torch, problem[name][0]).itemsize for name in "abd"
-    )
     l2 = torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size
-    sets = operands(problem, min(MAX_SETS, math.ceil(3 * l2 / moved) + 1))
+    sets = operands(problem, min(MAX_SETS, math.ceil(3 * l2 / bytes_moved(problem)) + 1))
     calls = {name: [partial(run_plan, problem, tensors, name) for tensors in sets] for name in names}
     return interleaved(calls, cuda=True, rounds=ROUNDS, seconds=SECONDS)
 
 
-def tune(text: str, gpu: Gpu, candidates: int) -> dict | None:
-    """Measure a problem, and return its entry of the table; None if there is nothing to compute or no kernel for it."""
+def tune(text: str, gpu: Gpu, candidates: int, wrong: set[str]) -> dict | None:
+    """Measure a problem, and return its entry of the table.
+
+    Args:
+        text: the problem.
+        gpu: the GPU.
+        candidates: how many candidates to time.
+        wrong: gets the problem if a candidate's result is outside its error bound.
+
+    Returns:
+        The entry, or None if there is nothing to compute, no kernel for it, or the planner's pick is wrong.
+    """
     problem, plan = _C.describe_problem(text), Plan.of(text, gpu)
     if plan.pick is None or not all(problem[size] for size in ("batch", "m", "n", "k")):
         return None
     able = [x for x in plan.candidates[1:] if x.reason is None]
     able.sort(key=lambda x: x.microseconds)
     names = [x.exact_name for x in (plan.pick, *able[: candidates - 1])]
-    wrong = [name for name in names if not is_correct(problem, name)]
-    if wrong:
-        print(f"{text}: outside the error bound: {', '.join(wrong)}; please report it", file=sys.stderr)
-    names = [name for name in names if name not in wrong]
+    outside = [name for name in names if not is_correct(problem, name)]
+    if outside:
+        print(f"{text}: outside the error bound: {', '.join(outside)}; please report it", file=sys.stderr)
+        wrong.add(text)
+    names = [name for name in names if name not in outside]
     if not names or names[0] != plan.pick.exact_name:
         return None
     chosen, times = decide(names, partial(measure, problem))
@@ -249,7 +267,7 @@ def with_progress(problems):
 
 
 def run(options, parser) -> int:
-    """Measure, and write the table after each problem. Return the exit code."""
+    """Measure, and write the table after each problem. Return the exit code: 1 if a result was outside its error bound."""
     if not (options.shapes or options.log or options.model):
         parser.error("there is nothing to measure. " + SOURCES)
     if options.candidates < 1:
@@ -274,9 +292,9 @@ def run(options, parser) -> int:
         parser.error(str(error))
     if not problems:
         parser.error("the sources hold no problem to measure")
-    changed = measured = 0
+    changed, measured, wrong = 0, 0, set()
     for problem in with_progress(list(dict.fromkeys(problems))):
-        entry = tune(problem, gpu, options.candidates)
+        entry = tune(problem, gpu, options.candidates, wrong)
         if entry is None:
             continue
         table["plans"][problem] = entry
@@ -285,4 +303,6 @@ def run(options, parser) -> int:
         part.write_text(json.dumps(table, indent=1) + "\n")
         part.replace(out)
     print(f"{measured} problems were measured, and {changed} of their plans are not the planner's. Table: {out}")
-    return 0
+    if wrong:
+        print(f"{len(wrong)} of {len(set(problems))} problems had results outside the error bound", file=sys.stderr)
+    return 1 if wrong else 0
