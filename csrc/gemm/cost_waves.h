@@ -7,8 +7,8 @@ namespace tc {
 
 // A wave takes the 4-norm of three times: a tile's on its SM, and those in which L2 and DRAM move what all tiles of the wave read
 // and write. A tile also waits for rows that begin within sectors and that many SMs ask for: 200704x240x40, whose rows have 80 bytes,
-// takes 63.7 us in single blocks of 128x128, and 45.1 in clusters of 2x1 that share B, in 256x128 (H200). A
-// row-major B, in boxes of 64 columns, takes time too: 1000000x32x32 takes 49.2 us, and 44.1 with K contiguous in B.
+// takes 63.7 us in single blocks of 128x128, and 45.1 in clusters of 2x1 that share B, in 256x128 (H200). So does a
+// row-major B, which TMA loads in boxes of 64 columns: 1000000x32x32 takes 49.2 us, and 44.1 with K contiguous in B.
 struct Wave {
   double l2_us = 0, dram_us = 0, wait_us = 0;
   double us(double tile_us) const { return norm4(tile_us + wait_us, l2_us, dram_us); }

@@ -60,7 +60,7 @@ const char* fits_direct(const PlanKey& key, const Config& config, const DeviceSp
   return DirectShape::refuses(repacks ? with_a_repacked(key) : key, config, device.gpu.num_sms);
 }
 
-// It counts what is left of a slice's K in 32 bits.
+// simt_kstage counts what is left of a slice's K in 32 bits.
 const char* counts_k(const PlanKey& key, const Config&, const DeviceSpec&) {
   return key.k > INT32_MAX ? "its K does not fit 32 bits" : nullptr;
 }
