@@ -323,6 +323,20 @@ def test_command_reports_misses(capsys):
     assert "the first " in capsys.readouterr().out
 
 
+def test_rows_are_compared_with_a_problems_own_options():
+    drawn = (check_invariance.Problem.draw(random.Random(seed)) for seed in range(400))
+    problems = [p for p in drawn if p.n * p.k < 1e5 and not p.special]
+    assert {p.activation for p in problems} == set(check_invariance.ACTIVATIONS) and {p.c for p in problems} >= {"none", "full"}
+    for p in problems:
+        a, b = torch.randn(4, p.k).to(p.dtype), torch.randn(p.k, p.n).to(p.dtype)
+        shape = () if p.c == "none" else tuple(p.n if x == -1 else min(x, 4) for x in check_invariance.C_SHAPES[p.c])
+        c = None if p.c == "none" else torch.randn(shape).to(p.dtype)
+        options = {name: x for name, x in p.options.items() if name != "batch_invariant"}
+        result = torch.ops.tc.addmm(c, a, b, out_dtype=p.out_dtype, **options)
+        expected = p.reference(c, a, b)
+        assert expected.error(result) <= 1 < expected.error(result + 100), p
+
+
 def test_drawn_problems_repeat_and_vary():
     draw = check_invariance.Problem.draw
     problems = [draw(random.Random(seed)) for seed in range(300)]

@@ -81,7 +81,8 @@ class Problem:
 
     def reference(self, c, a, b):
         """Return the Reference of some rows."""
-        options = {name: x for name, x in self.options.items() if name in ("alpha", "beta", "activation")}
+        options = {name: x for name, x in self.options.items() if name in ("alpha", "beta")}
+        options["activation"] = None if self.activation == "none" else self.activation
         if c is None:
             c, options["beta"] = a.new_zeros(()), 0
         return reference(c, a, b, out_dtype=self.out_dtype, tf32=self.math == "tf32", **options)
