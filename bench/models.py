@@ -19,7 +19,6 @@ against the same network in float32 (float64 for float32) and, for GPT-2, the nu
 import argparse
 import copy
 import json
-import random
 import statistics
 import time
 from collections.abc import Callable
@@ -33,6 +32,7 @@ from rich.progress import track
 
 import torch_addmm_tc as tc
 from bench.timing import record
+from torch_addmm_tc import timing
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # The operators that the profiler counts as products: this package's, or torch's if this package's did not run.
@@ -158,18 +158,15 @@ def milliseconds(contenders, rounds) -> tuple[dict, dict]:
     """
     samples = {name: [] for name in contenders}
     wait = torch.cuda.synchronize if DEVICE == "cuda" else lambda: None
-    order, generator = list(contenders), random.Random(0)
-    for done in range(rounds + 3):
-        generator.shuffle(order)
-        for name in order:
-            function, context = contenders[name]
-            with context():
-                wait()
-                begin = time.perf_counter()
-                function()
-                wait()
-            if done >= 3:
-                samples[name].append(1e3 * (time.perf_counter() - begin))
+    for done, name in timing.in_turn(contenders, rounds + 3):
+        function, context = contenders[name]
+        with context():
+            wait()
+            begin = time.perf_counter()
+            function()
+            wait()
+        if done >= 3:
+            samples[name].append(1e3 * (time.perf_counter() - begin))
     quartiles = {name: statistics.quantiles(times) if rounds > 1 else times * 3 for name, times in samples.items()}
     return (
         {name: median for name, (_, median, _) in quartiles.items()},
@@ -309,7 +306,11 @@ def table(result) -> str:
         total, products = row["milliseconds of work"], row["milliseconds of products"]
         for pair in PAIRS:
             cells.append(", ".join(f"{total[name]:.2f} ms ({products[name]:.2f} ms)" for name in pair if name in total))
-        cells.append(f"{max(errors[x] for x in OF_THEIRS if x in errors):.1e}, torch {errors['torch']:.1e}" if errors else "")
+        cells.append(
+            f"{max((errors[x] for x in OF_THEIRS if x in errors), key=lambda x: (x != x, x)):.1e}, torch {errors['torch']:.1e}"
+            if errors
+            else ""
+        )
         batch = "x".join(map(str, row["batch"]))
         lines.append(f"| {row['network']} | {row['task']} {batch} | {row['dtype']} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"

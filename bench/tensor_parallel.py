@@ -27,6 +27,7 @@ from torch.nn.functional import gelu, layer_norm, scaled_dot_product_attention
 
 import torch_addmm_tc as tc
 from bench.timing import record
+from torch_addmm_tc import timing
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ROUNDS = 20
@@ -85,14 +86,13 @@ def milliseconds(contenders, x) -> dict:
     """
     wait = torch.cuda.synchronize if DEVICE == "cuda" else lambda: None
     samples = {name: [] for name in contenders}
-    for _ in range(ROUNDS + 3):
-        for name, block in contenders.items():
-            wait()
-            dist.barrier()
-            begin = time.perf_counter()
-            block(x)
-            wait()
-            samples[name].append(1e3 * (time.perf_counter() - begin))
+    for _, name in timing.in_turn(contenders, ROUNDS + 3):  # the same order in all processes
+        wait()
+        dist.barrier()
+        begin = time.perf_counter()
+        contenders[name](x)
+        wait()
+        samples[name].append(1e3 * (time.perf_counter() - begin))
     return {name: statistics.median(times[3:]) for name, times in samples.items()}
 
 

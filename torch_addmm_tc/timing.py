@@ -11,7 +11,7 @@ rest runs at the clock that those before it have left.
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -65,6 +65,15 @@ def _looped(calls: Sequence[Callable[[], object]]) -> Callable[[], float]:
     return run
 
 
+def in_turn(names: Iterable[str], rounds: int) -> Iterator[tuple[int, str]]:
+    """Yield (round, name): every name once a round, in an order that differs from round to round."""
+    order, generator = list(names), random.Random(0)
+    for done in range(rounds):
+        generator.shuffle(order)
+        for name in order:
+            yield done, name
+
+
 def interleaved(
     contenders: Mapping[str, Sequence[Callable[[], object]]],
     *,
@@ -92,14 +101,11 @@ def interleaved(
         run()
         repeats[name] = max(1, round(seconds / max(run(), 1e-7)))
     samples = {name: [] for name in runs}
-    order, generator = list(runs), random.Random(0)
-    for _ in range(rounds + 2):
-        generator.shuffle(order)
-        for name in order:
-            run = runs[name]
-            if cuda and rests:
-                time.sleep(2 * seconds)
-            samples[name].append(sum(run() for _ in range(repeats[name])) / (repeats[name] * len(contenders[name])))
+    for _, name in in_turn(runs, rounds + 2):
+        run = runs[name]
+        if cuda and rests:
+            time.sleep(2 * seconds)
+        samples[name].append(sum(run() for _ in range(repeats[name])) / (repeats[name] * len(contenders[name])))
     kept = {name: s[2:] for name, s in samples.items()}
     return {name: Timing(statistics.median(s), min(s), max(s)) for name, s in kept.items()}
 
@@ -120,16 +126,13 @@ def host_seconds(
         name -> median seconds of one call.
     """
     samples = {name: [] for name in contenders}
-    order, generator = list(contenders), random.Random(0)
-    for _ in range(rounds + 2):
-        generator.shuffle(order)
-        for name in order:
-            if cuda:
-                torch.cuda.synchronize()
-            begin = time.perf_counter()
-            for _ in range(calls):
-                contenders[name]()
-            samples[name].append((time.perf_counter() - begin) / calls)
+    for _, name in in_turn(contenders, rounds + 2):
+        if cuda:
+            torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(calls):
+            contenders[name]()
+        samples[name].append((time.perf_counter() - begin) / calls)
     if cuda:
         torch.cuda.synchronize()
     return {name: statistics.median(s[2:]) for name, s in samples.items()}

@@ -22,7 +22,7 @@ namespace {
 constexpr double kStreaming = 4.8e6;        // bytes per microsecond from DRAM, in a wave that waits for nothing else
 constexpr double kOwnPort = 71e3;           // the same for an SM that has its port for itself
 constexpr double kPort = 81.3e3;            // the same for two neighbouring SMs, which share a port
-constexpr double kPortAgain = 2;            // of what clusters that share an operand read again through their ports
+constexpr double kPortAgain = 2;            // of read_again in waves_of, what passes a cluster's ports
 constexpr double kL2 = 189e3;               // bytes per microsecond from L2, for each SM
 constexpr double kHotLine = 0.386e-3;       // a request to a line of L2 that other SMs ask for too
 constexpr double kHotSectors = 3e-3;        // the same, by which a tile waits for rows that begin within sectors of 32 bytes

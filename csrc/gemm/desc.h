@@ -175,8 +175,8 @@ inline MatrixView canonical(MatrixView x, int64_t rows, int64_t cols) {
   return x;
 }
 
-// Turns a batch whose products share B into one product, if the rows of each product follow those of the product before. Kernels with
-// TMA number at most 2^31 rows, so that more stay in their products.
+// Turns a batch whose products share B into one product, if the rows of each product follow those of the product before. A batch with more
+// than kMostRows rows stays a batch, because kernels with TMA number rows in 32 bits.
 inline GemmDesc fold_rows(GemmDesc p) {
   constexpr int64_t kMostRows = int64_t(1) << 30;
   const auto rows_follow = [&](const MatrixView& x) { return p.m == 1 || x.batch == p.m * x.row; };
@@ -200,7 +200,7 @@ inline GemmDesc fold_batch(const GemmDesc& p) {
 // Gives a problem one description, whatever strides the caller's tensors have along extents of 1.
 inline GemmDesc canonical(GemmDesc p) {
   p = fold_batch(without_unread(p));
-  if (!is_f32(p.a.dtype)) p.precision = Precision::ieee;  // it is about fp32 operands alone
+  if (!is_f32(p.a.dtype)) p.precision = Precision::ieee;  // precision concerns fp32 operands alone
   if (p.batch == 1)
     for (MatrixView* x : {&p.a, &p.b, &p.c, &p.d}) x->batch = 0;
   p.a = canonical(p.a, p.m, p.k);

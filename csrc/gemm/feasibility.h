@@ -28,8 +28,8 @@ int batch_invariant_slices(const PlanKey& key, int64_t n, const DeviceSpec& devi
 const char* unsupported_reason(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& key,
                                const DeviceSpec& device);
 
-// Functions for KernelTraits::can_implement: for kernels without further demands, for those whose tiles are so small that a GPU's memory
-// holds more than 32 bits number, and for those with 32-bit coordinates. A block's next tile may be as many further as the GPU has warps.
+// Functions for KernelTraits::can_implement. needs_32_bit_numbers is for kernels with tiles so small that a result in a GPU's memory may have
+// more of them than 32 bits count; a block's next tile may be as many further as the GPU has warps.
 const char* no_further_demands(const PlanKey& key, const Config& config, const DeviceSpec& device);
 const char* needs_32_bit_numbers(const PlanKey& key, const Config& config, const DeviceSpec& device);
 const char* needs_32_bit_coordinates(const PlanKey& key, const Config& config, const DeviceSpec& device);

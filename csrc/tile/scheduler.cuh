@@ -25,8 +25,8 @@ struct Divisor {
   __device__ int into(int x) const { return int(uint64_t(x) * multiplier >> shift); }
 };
 
-// The coordinates of an output tile, in tiles. 32 bits hold its number: kernels with small tiles refuse more (needs_32_bit_numbers), and
-// more tiles of the others have no room in memory.
+// The coordinates of an output tile, in tiles. 32 bits hold a tile's number: kernels with small tiles refuse results with more tiles
+// (needs_32_bit_numbers), and of larger tiles no GPU's memory holds so many.
 struct TileIndex {
   int m, n;
 };

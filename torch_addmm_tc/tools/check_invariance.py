@@ -182,7 +182,7 @@ def check(problem: Problem, gpu: Gpu) -> Tally:
     largest = ADDMM(c, a, b, out_dtype=out_dtype, **problem.options)
     expected = bits(largest)
     tally.digests.append(digest_of(expected.cpu()))
-    if not problem.special:  # whose rows and columns are infinite or NaN
+    if not problem.special:  # special values make results infinite or NaN, for which there is no bound
         rows = torch.arange(0, ROWS, ROWS // CHECKED_ROWS, device="cuda")
         of_c = c[rows] if c is not None and c.dim() == 2 and c.shape[0] > 1 else c
         error = problem.reference(of_c, a[rows], b).error(largest[rows])

@@ -8,7 +8,7 @@ import torch
 from torch_addmm_tc.ops import kernels
 from torch_addmm_tc.tools.planning import H200, Candidate, Gpu, Plan, problem_key
 
-# How many times as long as the peak for 16-bit operands says a math takes on tensor cores, and how to say it.
+# {math: (how many times as long it takes as 16-bit products at the peak of tensor cores, words for it)}
 SLOWER_MATHS = {"tf32": (2, " in TF32"), "bf16x6": (6, " in six products of bf16 parts")}
 PEAKS = {"fp32": "fp32_tflops", "mma.sync": "mma_sync_tflops", "wgmma": "wgmma_tflops"}  # unit -> its key in Gpu.peaks
 UNITS = {kernel["name"]: kernel["unit"] for kernel in kernels()}  # kernel -> the unit that multiplies
