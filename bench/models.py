@@ -306,11 +306,8 @@ def table(result) -> str:
         total, products = row["milliseconds of work"], row["milliseconds of products"]
         for pair in PAIRS:
             cells.append(", ".join(f"{total[name]:.2f} ms ({products[name]:.2f} ms)" for name in pair if name in total))
-        cells.append(
-            f"{max((errors[x] for x in OF_THEIRS if x in errors), key=lambda x: (x != x, x)):.1e}, torch {errors['torch']:.1e}"
-            if errors
-            else ""
-        )
+        worst = max((errors[x] for x in OF_THEIRS if x in errors), key=lambda x: (x != x, x), default=0)  # NaN is the worst
+        cells.append(f"{worst:.1e}, torch {errors['torch']:.1e}" if errors else "")
         batch = "x".join(map(str, row["batch"]))
         lines.append(f"| {row['network']} | {row['task']} {batch} | {row['dtype']} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
