@@ -55,6 +55,7 @@ CONFIGURATIONS = {
     "22_simt_columns": 5 * [BOTH],
     "23_simt_short": [*2 * [HOPPER], *2 * [BOTH], HOPPER],
     "24_simt_rows": 3 * [BOTH],
+    "25_wgmma_bf16x6_streamed": 3 * [HOPPER],
     "05_wmma_kstage": [AMPERE, HOPPER],
     "03_wmma_block": [AMPERE, BOTH],
     "04_wmma_double_buffer": [BOTH],
@@ -84,6 +85,7 @@ TOGETHER = {
     "22_simt_columns": 5,
     "23_simt_short": 2,
     "24_simt_rows": 3,
+    "25_wgmma_bf16x6_streamed": 3,
 }
 
 EVERY_ARCHITECTURE = "8.0+PTX;9.0a"  # Ampere's code, PTX for later GPUs, Hopper's code

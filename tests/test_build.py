@@ -112,6 +112,7 @@ else:
         "22_simt_columns": [r"LDG[\w.]*", "FFMA", r"SHFL[\w.]*"],
         "23_simt_short": [r"LDG[\w.]*", r"LDS\.128", "FFMA", r"STG[\w.]*\.128"],
         "24_simt_rows": [r"LDG[\w.]*", "FFMA"],
+        "25_wgmma_bf16x6_streamed": ["UBLKCP", "HGMMA", r"LDS\.128", r"STG[\w.]*\.64", "FFMA"],
         "21_mma_direct": [r"LDG[\w.]*\.128", r"LDS\.128", r"HMMA\.16816\.F32", r"STG[\w.]*\.(64|128)"],
         "20_mma_streamed": ["UBLKCP", r"LDS\.128", r"HMMA\.(16816\.F32|1688\.F32\.TF32)", r"STG[\w.]*"],
         "12_mma_short": [r"LDG[\w.]*\.128", "LDSM", r"HMMA\.16816\.F32", r"STG[\w.]*\.128"],

@@ -233,6 +233,38 @@ def test_mma_streamed_says_what_it_cannot_run():
     assert apart.repack_a and not apart.repack_b
 
 
+def test_wgmma_bf16x6_streamed_says_what_it_cannot_run():
+    """Its shared memory holds the parts of B's columns, all of K deep, and rows of A beside them."""
+
+    def candidates(m, n, k, **options):
+        found = plan(Case(m, n, k, torch.float32, **options)).candidates
+        return sorted((x for x in found if x.kernel == "wgmma_bf16x6_streamed"), key=lambda x: x.index)
+
+    def runs(*case, **options):
+        return [x.index for x in candidates(*case, **options) if not x.reason]
+
+    assert runs(20000, 300, 0) == runs(20000, 300, 147) == runs(20000, 300, 147, a="row_odd") == [0, 1, 2]
+    assert runs(20000, 300, 200) == [1]
+    assert all("beside rows of A" in x.reason for x in candidates(20000, 300, 300))
+    assert all(x.repack_a and not x.repack_b for x in candidates(20000, 300, 147, a="col", b="row_odd"))
+    assert runs(40, 20000, 147) == [0, 1, 2]  # more columns than an H200's SMs have panels
+
+
+def test_vectors_of_four_columns_stay_inside_a_b_of_one_column():
+    """Vectors reach into the next rows. After the last whole step of K one row of two elements is too short, and two suffice."""
+
+    def reason(name, k, pitch, dtype):
+        a, b = torch.empty(4, k, dtype=dtype, device="meta"), torch.empty(k, pitch, dtype=dtype, device="meta")
+        d = torch.empty(4, 2, dtype=dtype, device="meta")  # with rows apart, so that the operands are not exchanged
+        return Plan.of(problem_key(None, a, b[:, :1], out=d[:, :1]), H200, name).candidates[0].reason
+
+    beyond = "its vectors would reach beyond B, whose rows are short"
+    for name, dtype, step in (("mma_skinny/0", torch.bfloat16, 32), ("simt_skinny/0", torch.float32, 16)):
+        assert reason(name, 4 * step + 1, 2, dtype) == beyond
+        assert all(reason(name, 4 * step + left, 2, dtype) is None for left in (0, 2))
+        assert reason(name, 4 * step + 1, 3, dtype) is None
+
+
 NO_WORDS = "its rows of A, C and D are not contiguous in whole 32-bit words"
 
 

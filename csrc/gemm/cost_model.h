@@ -26,6 +26,7 @@ double estimate_interleaved(const KernelTraits&, const Config&, Math, const Plan
 double estimate_rows(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_columns(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_kstage(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
+double estimate_walked(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 double estimate_simt_short(const KernelTraits&, const Config&, Math, const PlanKey&, const Modes&, const DeviceSpec&);
 
 // The time to copy an operand of `batch` products, (outer, K) each, into workspace.

@@ -1,5 +1,5 @@
 // The predictions of kernels for small problems, a short K and rows that begin anywhere: mma_guarded, mma_short, mma_stationary,
-// mma_streamed, mma_direct, simt_kstage, simt_short.
+// mma_streamed, mma_direct, wgmma_bf16x6_streamed, simt_kstage, simt_short.
 #include <algorithm>
 #include <cmath>
 
@@ -10,6 +10,7 @@
 #include "direct_shape.h"
 #include "stationary_shape.h"
 #include "streamed_shape.h"
+#include "walked_shape.h"
 
 namespace tc {
 namespace {
@@ -89,17 +90,28 @@ constexpr double kDirectStream = 1.03;                 // of DRAM's time
 constexpr double kDirectTorn16 = 2.6, kDirectTorn32 = 3.4;
 constexpr double kDirectTornVectors = 0.73;  // of both, where rows are aligned to 16 bytes: by hand to 82 of 1248x1368x8
 // The same in fp32. These and simt_kstage's are means of fits to halves of 217 problems on an H200 ("The shortest K in fp32").
-constexpr double kDirectF32Start = 1.41;
+constexpr double kDirectF32Start = 1.6;
 constexpr double kDirectF32Panel = 0.345;
-constexpr double kDirectF32Load = 0.0396;   // with the parts of these rows
+constexpr double kDirectF32Load = 0.039;    // with the parts of these rows
 constexpr double kDirectF32Access = 0.011;  // more of it, for each further load that brings 16 bytes
 constexpr double kDirectF32Depth = 0.125;   // of the start, a step of K: the first rows of A
-constexpr double kDirectF32Step = 0.0303;
+constexpr double kDirectF32Step = 0.0275;
 constexpr double kDirectF32Narrow = 1.46, kDirectF32Few = 1.71;  // of these, for 16 columns or 8 rows at a time
-constexpr double kDirectF32Chunk = 0.139;
-constexpr double kDirectF32C = 0.271;
+constexpr double kDirectF32Chunk = 0.1225;
+constexpr double kDirectF32C = 0.26;
 constexpr double kDirectF32By8 = 1.15, kDirectF32By4 = 2.48;
-constexpr double kDirectF32Wait = 0.717, kDirectF32WaitFew = 1.1;  // the second, by hand, of 8 rows at a time
+constexpr double kDirectF32Wait = 0.58, kDirectF32WaitFew = 1.1;  // the second, by hand, of 8 rows at a time
+
+// wgmma_bf16x6_streamed, fitted to 273 times on an H200 (bench/results/h200-tried-float32.md, "Parts of B that stay").
+constexpr double kWalkedStart = 0.89;   // of the blocks and their first rows of A
+constexpr double kWalkedPanel = 1.25;   // of 64 elements of K of 64 columns of B
+constexpr double kWalkedTile = 0.92;    // of a tile of 64x64: its start and its epilogue
+constexpr double kWalkedOdd = 0.56;     // more of it, if D has no aligned pairs
+constexpr double kWalkedC = 0.92;       // the same of a full C
+constexpr double kWalkedStep = 0.38;    // of 32 elements of a tile's K, half of it for the parts of A
+constexpr double kWalkedWait = 2.3;     // of a warpgroup's tile, alone on its SM
+constexpr double kWalkedStream = 1.52;  // of DRAM's time
+constexpr double kWalkedTorn = 5;       // the same where tiles tear sectors of D
 
 // simt_kstage. Its configurations' rates were fitted to 835 times on an H200 (bench.candidates --float32 --seed 20311126).
 constexpr double kKstageLaunch = 2.5;
@@ -114,10 +126,10 @@ constexpr double kKstageElements = 1.05;  // copies of an operand by element
 // simt_short. Its rate was fitted to 208 times on an H200, and what follows but for the last two to 119 problems, as means of fits to
 // halves (h200-tried.md, "Predictions of batches, again"). kSimtShortKTile and kSimtShortEpilogue have been set by hand since, to 233
 // ("After the change of starts").
-constexpr double kSimtShortLaunch = 3.68, kSimtShortLaunchOne = 2.41;  // the second of one wave
-constexpr double kSimtShortKTile = 0.6;                                // the latency of a K tile's loads
-constexpr double kSimtShortLoad = 0.0823;    // of 16 elements of K of 64 rows or columns, while only the instructions run
-constexpr double kSimtShortEpilogue = 0.33;  // the same of a tile of 64x64
+constexpr double kSimtShortLaunch = 4.6, kSimtShortLaunchOne = 2.53;  // the second of one wave
+constexpr double kSimtShortKTile = 0.6;                               // the latency of a K tile's loads
+constexpr double kSimtShortLoad = 0.08;      // of 16 elements of K of 64 rows or columns, while only the instructions run
+constexpr double kSimtShortEpilogue = 0.37;  // the same of a tile of 64x64
 constexpr double kSimtShortFullC = 0.756;    // the same of its full C
 constexpr double kSimtShortOdd = 1.4;        // of both, by element
 
@@ -262,6 +274,22 @@ double estimate_kstage(const KernelTraits& kernel, const Config& config, Math ma
   const double busy = at_once * (product + epilogue);
   const double launch = kKstageLaunch + (would_crowd(p, config, modes, device.gpu.num_sms) ? kKstageFreshGrid : 0);
   return norm4(busy, waves * k_tiles * kKstageKTile, dram_us(p, modes.k_slices, device)) + launch;
+}
+
+// An SM takes as long as its warpgroups' instructions and products, or as one warpgroup's latencies.
+double estimate_walked(const KernelTraits&, const Config& config, Math, const PlanKey& p, const Modes&,
+                       const DeviceSpec& device) {
+  const WalkedShape shape(p, config, device.gpu.num_sms);
+  const double width = config.tile_n / 64.0, steps = double(ceil_div(p.k, int64_t(32)));
+  const bool odd = alignment(p.d, p.m, p.n) < 8 || p.n % 2 != 0;
+  const double epilogue = kWalkedTile + (odd ? kWalkedOdd : 0) + (has_full_c(p) ? kWalkedC : 0);
+  const double tiles = double(ceil_div(ceil_div(p.m, int64_t(WalkedShape::kRows)), shape.walkers));  // of a block
+  const double busy = tiles * (epilogue * width + kWalkedStep * steps * (1 + width) / 2);
+  const double waiting = kWalkedWait * double(shape.rounds(p.m, config));
+  const double stream = tears_d(p, config.tile_n) ? kWalkedTorn : kWalkedStream;
+  const double waves = double(ceil_div(p.batch * shape.panels * shape.walkers, device.gpu.num_sms));  // of blocks
+  return norm4(busy * waves, waiting * waves, stream * dram_us(p, 1, device)) +
+         (kWalkedStart + kWalkedPanel * double(shape.depth) * width) * waves + kLaunch - kOverlap;
 }
 
 // Each wave waits for its loads, and the blocks of an SM share its instruction slots.

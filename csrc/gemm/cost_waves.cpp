@@ -40,10 +40,11 @@ constexpr double kStraddlingStores = 1.27;  // the same if rows of D begin withi
 constexpr double kStraddlingLines = 1.93;   // of L2: a row of 128 bytes that begins within a line, over one that begins with it
 constexpr double kStraddlingSectors = 3.2;  // the same of a row that begins within a sector of 32 bytes
 constexpr double kPartsOfLines = 0.4;       // by hand, of B from DRAM by TMA, if lines belong to two tiles
-constexpr double kTornStores = 1;           // of DRAM's time for D: what TMA's stores add where they tear sectors
-constexpr double kSharedStraddling = 0.6;   // of what that adds, in clusters
-constexpr double kInThrees = 0.887;         // share of the SMs that clusters of three occupy: 39 clusters on an H200
-constexpr double kInFours = 0.91;           // the same of clusters of four, 30, and of eight, 15
+constexpr double kOutOfStep = 0.04;  // by hand, of a row-major B from DRAM by TMA, unless a cluster reads four tiles of it
+constexpr double kTornStores = 1;    // of DRAM's time for D: what TMA's stores add where they tear sectors
+constexpr double kSharedStraddling = 0.6;  // of what that adds, in clusters
+constexpr double kInThrees = 0.887;        // share of the SMs that clusters of three occupy: 39 clusters on an H200
+constexpr double kInFours = 0.91;          // the same of clusters of four, 30, and of eight, 15
 
 // The longest queue of requests at a slice of L2 if blocks, `readers`, read the same K tile of an operand x, (outer, K). A slice
 // serves one request at a time, of at most 128 bytes, and a K tile of short rows lies in few lines: 7616x8x88 row-major, whose blocks
@@ -114,7 +115,9 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const
   const int group = evenly(int(tiles_m), rows_at_once(p, config, modes, device.gpu.num_sms));
   const double scale = device.gpu.dram_gb_per_s / kH200.dram_gb_per_s;
   const double of_b = double(p.k) * double(p.n) * double(matrices_of(p.b, p.batch)) * size_of(p.b.dtype);
-  const double again_of_b = boxes && b_parts_of_lines > 0 && p.n > modes.columns ? kPartsOfLines * of_b : 0;
+  const bool several = boxes && p.n > modes.columns;
+  const double again_of_b = (several && b_parts_of_lines > 0 ? kPartsOfLines * of_b : 0) +
+                            (several && !b_along_k && cluster.n < 4 ? kOutOfStep * of_b : 0);
   const double torn = boxes && tears_d(p, modes.columns) ? kTornStores * d_bytes(p) : 0;
   const double bytes =
       (dram_us(p, modes.layers(), device) * bytes_per_us(device) + again_of_b + torn) / work;  // of a cluster's tile
@@ -122,7 +125,9 @@ Waves waves_of(const Config& config, const PlanKey& p, const Modes& modes, const
   const auto read_again = [](double rows, double clusters) { return rows * (1 - 1 / clusters) / (clusters * clusters); };
   const double through_port = bytes + kPortAgain * (read_again(a_rows, tiles_n) + read_again(b_rows, tiles_m)) * row_bytes;
   const auto wave = [&](int64_t clusters) {
-    const double sm = scale * (clusters * cluster.blocks() > device.gpu.num_sms / 2 ? kPort / 2 : kOwnPort);
+    // A cluster of four lies on neighbouring SMs: 64 blocks of 24x192 take 38.8 us for 16x12288x4096 if four share A, 26.9 otherwise.
+    const bool shares_port = sharers >= 4 || clusters * cluster.blocks() > device.gpu.num_sms / 2;
+    const double sm = scale * (shares_port ? kPort / 2 : kOwnPort);
     const double dram = std::max(clusters * bytes / (scale * kStreaming), through_port / cluster.blocks() / sm);
     const double hot = kHotLine * k_tiles * queue(std::min(tiles_n, clusters), std::min(tiles_m, clusters), false);
     const int64_t across = std::min(tiles_n, ceil_div(clusters, group)), down = std::min(tiles_m, ceil_div(clusters, across));

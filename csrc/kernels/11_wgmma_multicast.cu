@@ -276,7 +276,7 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
     __syncwarp();
   }
   // The other blocks may still arrive at this block's barriers.
-  if (blocks > 1) cluster_arrive_relaxed(), cluster_wait();
+  if (blocks > 1) cluster_arrive(), cluster_wait();
 #else
   asm("trap;");  // only sm_90a has wgmma
 #endif

@@ -25,8 +25,8 @@ namespace tc {
 namespace {
 
 template <int I, Math MATH, bool A_K, bool B_K>
-__global__ __launch_bounds__(kMmaShort[I].threads, kMmaShort[I].blocks_per_sm) void mma_short(
-    const GemmDesc batch, const VectorAccess access, const Schedule schedule) {
+__global__ __launch_bounds__(kMmaShort[I].threads,
+                             kMmaShort[I].blocks_per_sm) void mma_short(const GemmDesc batch, const Schedule schedule) {
   const GemmDesc p = product_of(batch, blockIdx.y);
   using T = Operand<MATH>;
   constexpr int BLK_M = kMmaShort[I].tile_m, BLK_N = kMmaShort[I].tile_n, BLK_K = kMmaShort[I].tile_k;
@@ -140,7 +140,7 @@ Status launch_config(const Launch& call) {
   const GemmDesc& p = call.desc;
   return with_math(MmaShortMaths(), call.math, [&](auto math) {
     return with_layouts(p, [&](auto a_k, auto b_k) {
-      return launch<mma_short<I, math, a_k, b_k>, true>(call, p, vector_access_of(p), Schedule(call, call.config.tile_k));
+      return launch<mma_short<I, math, a_k, b_k>, true>(call, p, Schedule(call, call.config.tile_k));
     });
   });
 }

@@ -5,9 +5,6 @@
 // there. A producer warpgroup splits the other operand, which is small, on its way into shared memory. The long operand is A if its rows
 // are many, and B, whose columns are then on wgmma's M, if the rows of A are few.
 //
-// wgmma counts K in another order than the loads, as mma.sync does in mma_skinny. Both operands have the same order, and a sum may be
-// taken in any.
-//
 // Measured gain (H200): 64x4608x16384, row-major, takes 175 us for 457, and torch.addmm 217; 128x4096x4096 takes 74 us for 97. Where rows
 // are many the parts in memory are faster, because here every block of columns splits A again: 4096 cubed takes 2139 us for 1119.
 //
@@ -20,59 +17,17 @@
 #include "../ptx/pdl.cuh"
 #include "../ptx/tma.cuh"
 #include "../ptx/warp.cuh"
-#include "../ptx/wgmma.cuh"
 #include "../tile/dispatch.h"
-#include "../tile/parts.cuh"
 #include "../tile/scheduler.cuh"
+#include "../tile/split_operand.cuh"
 #include "../tile/tma_operand.cuh"
-#include "../tile/words.cuh"
 
 namespace tc {
 namespace {
 
 constexpr int BLK_K = 64, PARTS = PartsLayout::kParts;
-constexpr int kLaneK = 4;      // consecutive k that a lane multiplies in a step of 16
 constexpr int kAheadInL2 = 3;  // K tiles that L2 reads before the registers do
 constexpr int kSumTiles = 16;  // K tiles whose sums are added in sequence, if no other kernel has to give the same bits
-
-// An operand, (outer, K).
-struct Source {
-  const float* data;
-  int64_t outer_stride, k_stride, batch, outer, k;
-  bool along_k;  // false: contiguous along the other direction
-  bool wide;     // whether loads along the contiguous direction are aligned: 16 bytes along K, and 8 bytes otherwise
-
-  __device__ Source of_product(int64_t product) const {
-    Source x = *this;
-    x.data += product * batch;
-    return x;
-  }
-};
-
-// Four k of two rows, which a lane multiplies in a step of 16 k. Loads of either order fill neighbouring registers.
-template <bool ALONG_K>
-struct LaneElements {
-  float x[2 * kLaneK];
-
-  __device__ __forceinline__ float& operator()(int h, int i) { return x[ALONG_K ? h * kLaneK + i : i * 2 + h]; }
-
-  // Loads the four k that begin `step` k after `from`. `left`: how many of a row's k lie in the matrix from there on. `wide`: the
-  // source's loads are wide, and all k lie in the matrix.
-  __device__ __forceinline__ void load(const Source& source, const float* const (&from)[2], int step, int64_t left, bool wide) {
-    if (wide) {
-      constexpr int WORDS = ALONG_K ? kLaneK : 2;
-#pragma unroll
-      for (int v = 0; v < 2 * kLaneK / WORDS; ++v)
-        load_words(reinterpret_cast<uint32_t (&)[WORDS]>(x[v * WORDS]),
-                   ALONG_K ? from[v % 2] + step : from[0] + (step + v) * source.k_stride);
-    } else {
-#pragma unroll
-      for (int h = 0; h < 2; ++h)
-#pragma unroll
-        for (int i = 0; i < kLaneK; ++i) (*this)(h, i) = step + i < left ? from[h][(step + i) * source.k_stride] : 0.f;
-    }
-  }
-};
 
 // A block's K tiles, in the order in which it multiplies them.
 struct KTiles {
@@ -103,8 +58,8 @@ struct KTiles {
 // ALONG_K is streamed.along_k.
 template <int I, bool ALONG_K>
 __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
-    const GemmDesc batch, const VectorAccess access, const Schedule schedule, const __grid_constant__ Source batch_streamed,
-    const __grid_constant__ Source batch_shared) {
+    const GemmDesc batch, const VectorAccess access, const Schedule schedule,
+    const __grid_constant__ SplitSource batch_streamed, const __grid_constant__ SplitSource batch_shared) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   constexpr Config CONFIG = kWgmmaBf16x6Rs[I];
   constexpr int BLK_M = CONFIG.tile_m, BLK_N = CONFIG.tile_n, STAGES = CONFIG.stages, GROUPS = CONFIG.threads / 128 - 1;
@@ -117,7 +72,7 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
 
   // ---- prologue ----
   const GemmDesc p = product_of(batch, blockIdx.y);
-  const Source streamed = batch_streamed.of_product(blockIdx.y), shared = batch_shared.of_product(blockIdx.y);
+  const SplitSource streamed = batch_streamed.of_product(blockIdx.y), shared = batch_shared.of_product(blockIdx.y);
   extern __shared__ __align__(1024) char smem[];
   const uint32_t stages = smem_address(smem);                                         // (STAGES, PARTS, SHARED, 128 bytes)
   float* const staged_tiles = reinterpret_cast<float*>(smem + STAGES * STAGE_BYTES);  // (GROUPS, ROWS, PITCH)
@@ -143,26 +98,15 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
   // ---- main loop ----
   if (group < 0) {  // producer warpgroup
     warpgroup_reg_dealloc<88>();
-    constexpr int UNIT_K = 16, UNITS = SHARED * BLK_K / UNIT_K, PER_THREAD = (UNITS + 127) / 128;
+    constexpr int IN_TILE = SplitUnit::PER_TILE, UNITS = SHARED * IN_TILE, PER_THREAD = (UNITS + 127) / 128;
     // A thread splits 16 elements of a row at a time. Neighbouring threads load neighbouring elements.
-    const auto row_of = [&](int u) { return shared.along_k ? (thread + u * 128) / 4 : (thread + u * 128) % SHARED; };
-    const auto unit_of = [&](int u) { return shared.along_k ? thread % 4 : (thread + u * 128) / SHARED; };
-    float x[PER_THREAD][UNIT_K];
+    const auto row_of = [&](int u) { return shared.along_k ? (thread + u * 128) / IN_TILE : (thread + u * 128) % SHARED; };
+    const auto unit_of = [&](int u) { return shared.along_k ? thread % IN_TILE : (thread + u * 128) / SHARED; };
+    SplitUnit x[PER_THREAD];
     const auto load = [&] {
 #pragma unroll
-      for (int u = 0; u < PER_THREAD; ++u) {
-        const int64_t k = next.k() + unit_of(u) * UNIT_K, left = shared.k - k;
-        const float* const from =
-            shared.data + min(first_shared(next.at.tile) + row_of(u), shared.outer - 1) * shared.outer_stride +
-            k * shared.k_stride;
-        if (shared.wide && shared.along_k && left >= UNIT_K) {
-#pragma unroll
-          for (int i = 0; i < UNIT_K; i += 4) *reinterpret_cast<float4*>(&x[u][i]) = *reinterpret_cast<const float4*>(from + i);
-        } else {
-#pragma unroll
-          for (int i = 0; i < UNIT_K; ++i) x[u][i] = i < left ? from[i * shared.k_stride] : 0.f;
-        }
-      }
+      for (int u = 0; u < PER_THREAD; ++u)
+        x[u].load(shared, min(first_shared(next.at.tile) + row_of(u), shared.outer - 1), next.k() + unit_of(u) * SplitUnit::K);
     };
     if (next.any(schedule)) load();
     for (RingPosition<STAGES> at; next.any(schedule); at.advance()) {
@@ -172,19 +116,7 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
 #pragma unroll
       for (int u = 0; u < PER_THREAD; ++u) {
         if (UNITS % 128 != 0 && thread >= UNITS) break;
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {  // half of the unit's k, in wgmma's order: see kLaneK
-          PairParts pairs[4];
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const int k = i * kLaneK + h * 2;
-            pairs[i] = seen.note_pair(x[u][k], x[u][k + 1]);
-          }
-#pragma unroll
-          for (int part = 0; part < PARTS; ++part)
-            st_shared_16(stage + part * PART_BYTES + box_offset(row_of(u), unit_of(u) * 2 + h),
-                         make_uint4(pairs[0].x[part], pairs[1].x[part], pairs[2].x[part], pairs[3].x[part]));
-        }
+        x[u].store(stage, PART_BYTES, row_of(u), unit_of(u), seen);
       }
       const float mark = seen.mark_of_warp();
       if (lane == 0) marks[at.stage * 4 + warp] = mark;
@@ -264,33 +196,13 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
       }
 #pragma unroll
       for (int k0 = 0; k0 < K_STEPS; k0 += STEPS_OF_SUM) {
-        Bf16Fragment parts[STEPS_OF_SUM][PARTS];
-#pragma unroll
-        for (int k = 0; k < STEPS_OF_SUM; ++k)
-#pragma unroll
-          for (int h = 0; h < 2; ++h)
-#pragma unroll
-            for (int e = 0; e < 2; ++e) {
-              const PairParts pair = seen.note_pair(x[k0 + k](h, e * 2), x[k0 + k](h, e * 2 + 1));
-#pragma unroll
-              for (int part = 0; part < PARTS; ++part) parts[k][part].x[e * 2 + h] = pair.x[part];
-            }
+        SplitFragments<STEPS_OF_SUM> parts;
+        parts.split(&x[k0], seen);
 #pragma unroll
         for (int k = 0; k < STEPS_OF_SUM; ++k) load(k0 + k);
         if (k0 * 16 >= k_left) continue;  // all zeros
         wgmma_fence();
-#pragma unroll
-        for (int product = 0; product < kLesserProducts; ++product)
-#pragma unroll
-          for (int k = 0; k < STEPS_OF_SUM; ++k)
-            wgmma<__nv_bfloat16, SHARED, true, true>(
-                lesser, parts[k][STREAMS_A ? lesser_part_of_x(product) : lesser_part_of_y(product)],
-                b + ((STREAMS_A ? lesser_part_of_y(product) : lesser_part_of_x(product)) * PART_BYTES >> 4) +
-                    (k0 + k) * kNextK<true>,
-                product > 0 || k > 0);
-#pragma unroll
-        for (int k = 0; k < STEPS_OF_SUM; ++k)
-          wgmma<__nv_bfloat16, SHARED, true, true>(first, parts[k][0], b + (k0 + k) * kNextK<true>, k > 0);
+        parts.template multiply<SHARED, STREAMS_A>(first, lesser, b, PART_BYTES, k0);
         wgmma_commit();
         wgmma_wait<0>();
 #pragma unroll
@@ -354,27 +266,14 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
 #endif
 }
 
-Source source_of(const MatrixView& x, int64_t outer, int64_t k) {
-  const bool along_outer = order_of(x) == Order::col_major;
-  const int by = order_of(x) == Order::strided ? 4 : alignment(x, outer, k);
-  return {static_cast<const float*>(x.data),
-          x.row,
-          x.col,
-          x.batch,
-          outer,
-          k,
-          !along_outer,
-          along_outer ? by >= 8 && outer % 2 == 0 : by == 16};
-}
-
 template <int I>
 Status launch_config(const Launch& call) {
   const GemmDesc& p = call.desc;
-  const Source a = source_of(p.a, p.m, p.k), b = source_of(transpose(p.b), p.n, p.k);
+  const SplitSource a = split_source_of(p.a, p.m, p.k), b = split_source_of(transpose(p.b), p.n, p.k);
   const Schedule schedule(call, call.config.tile_k);
   const VectorAccess access = vector_access_of(p);
   const bool streams_a = call.config.tile_m > call.config.tile_n;
-  const Source &streamed = streams_a ? a : b, &shared = streams_a ? b : a;
+  const SplitSource &streamed = streams_a ? a : b, &shared = streams_a ? b : a;
   return streamed.along_k ? launch<wgmma_bf16x6_rs<I, true>, true>(call, p, access, schedule, streamed, shared)
                           : launch<wgmma_bf16x6_rs<I, false>, true>(call, p, access, schedule, streamed, shared);
 }

@@ -5,6 +5,7 @@
 #include "../gemm/feasibility.h"
 #include "../gemm/stationary_shape.h"
 #include "../gemm/streamed_shape.h"
+#include "../gemm/walked_shape.h"
 #include "01_simt.h"
 #include "02_wmma_naive.h"
 #include "03_wmma_block.h"
@@ -29,6 +30,7 @@
 #include "22_simt_columns.h"
 #include "23_simt_short.h"
 #include "24_simt_rows.h"
+#include "25_wgmma_bf16x6_streamed.h"
 
 namespace tc {
 namespace {
@@ -58,6 +60,22 @@ const char* fits_streamed(const PlanKey& key, const Config& config, const Device
 const char* fits_direct(const PlanKey& key, const Config& config, const DeviceSpec& device) {
   const bool repacks = needs_repack(key.a, key.m, key.k, true, config.alignment);
   return DirectShape::refuses(repacks ? with_a_repacked(key) : key, config, device.gpu.num_sms);
+}
+
+const char* fits_walked(const PlanKey& key, const Config& config, const DeviceSpec& device) {
+  const bool repacks = StreamedShape::must_repack(key.a, key.m, key.k, config);
+  return WalkedShape::refuses(repacks ? with_a_repacked(key) : key, config, device.gpu.num_sms);
+}
+
+// mma_skinny and simt_skinny read a row-major B by vectors of a lane's columns, and element by element in a last step of K that is cut. A
+// vector that is longer than a row reaches into the next ones. If too few are left for the last step, those end before the vector.
+const char* stays_in_b(const PlanKey& key, const Config& config, const DeviceSpec& device) {
+  const int64_t vector = config.tile_n / 8, step = config.tile_k * 2 / size_of(key.b.dtype) / config.warp_slices;
+  const int64_t left = key.k % step,
+                last = key.n + left * key.b.row;  // elements from the start of the last whole step's last row
+  if (order_of(key.b) == Order::row_major && key.n < vector && left > 0 && last < vector)
+    return "its vectors would reach beyond B, whose rows are short";
+  return needs_32_bit_numbers(key, config, device);
 }
 
 // simt_kstage counts what is left of a slice's K in 32 bits.
@@ -133,9 +151,9 @@ Span<const KernelTraits> kernels() {
       rung<kWgmmaTma>(
           "wgmma_tma", "TMA and wgmma, warp-specialised; C arrives and D leaves while other tiles are multiplied", Unit::wgmma,
           WgmmaTmaMaths::set, kInOrder, OperandAccess::aligned_fp32_along_k, kSplitK, estimate_tma_epilogue),
-      rung<kMmaSkinny>("mma_skinny", "for a few rows: B from global memory straight into mma.sync, a block's warps share K",
-                       Unit::mma_sync, MmaSkinnyMaths::set, kOtherOrder, OperandAccess::aligned, kSplitK, estimate_skinny,
-                       kSingleBlock, {}, needs_32_bit_numbers),
+      rung<kMmaSkinny>(
+          "mma_skinny", "for a few rows: B from global memory straight into mma.sync, a block's warps share K", Unit::mma_sync,
+          MmaSkinnyMaths::set, kOtherOrder, OperandAccess::aligned, kSplitK, estimate_skinny, kSingleBlock, {}, stays_in_b),
       rung<kWgmmaCluster>(
           "wgmma_cluster", "for a few tiles: a cluster's blocks share K and add through distributed shared memory", Unit::wgmma,
           WgmmaClusterMaths::set, kInOrder, OperandAccess::aligned_fp32_along_k, false, estimate_cluster, kWgmmaClusters),
@@ -161,7 +179,7 @@ Span<const KernelTraits> kernels() {
       rung<kSimtSkinny>(
           "simt_skinny", "for up to four rows in fp32: B from global memory into fp32 arithmetic, a block's warps share K",
           Unit::simt, SimtSkinnyMaths::set, kOtherOrder, OperandAccess::aligned, kSplitK, estimate_skinny, kSingleBlock, {},
-          needs_32_bit_numbers),
+          stays_in_b),
       rung<kWgmmaBf16x6Rs>(
           "wgmma_bf16x6_rs", "for a long and a short operand in fp32: parts made in registers and on the way to shared memory",
           Unit::wgmma, WgmmaBf16x6RsMaths::set, kInOrderParts, OperandAccess::any, kSplitK, estimate_bf16x6_rs, kSingleBlock,
@@ -193,6 +211,11 @@ Span<const KernelTraits> kernels() {
       rung<kSimtRows>("simt_rows", "for up to eight rows in fp32: lanes side by side along rows of B, a block's warps share K",
                       Unit::simt, SimtRowsMaths::set, kOtherOrder, OperandAccess::b_along_n, kSplitK, estimate_rows,
                       kSingleBlock, {}, needs_32_bit_numbers),
+      rung<kWgmmaBf16x6Streamed>(
+          "wgmma_bf16x6_streamed",
+          "fp32 for many rows and a short K: the parts of B stay in shared memory, bulk copies bring rows", Unit::wgmma,
+          WgmmaBf16x6StreamedMaths::set, kOtherOrder, OperandAccess::dense_a_along_k, !kSplitK, estimate_walked, kSingleBlock,
+          {}, fits_walked),
   };
   return ladder;
 }

@@ -40,6 +40,7 @@ struct StreamedRows {
       whole = size / kChunk * kChunk;
       if (lane < (size - whole) / 2)
         st_shared_2(smem + whole + lane * 2, reinterpret_cast<const uint16_t*>(from + whole)[lane]);
+      fence_proxy_async();  // the slot's next rows come by bulk copies
       __syncwarp();
     }
     if (lane == 0) mbarrier_arrive_expect(full, whole);

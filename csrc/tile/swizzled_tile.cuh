@@ -68,8 +68,14 @@ struct SwizzledTile {
       const bool exists = row() + i * STEP < rows && left > 0;
       const T* const from = exists ? next + i * STEP * leading : static_cast<const T*>(x.data);
       const uint32_t to = smem + target() + i * STEP * COLS * sizeof(T);
-      if (exists && left < W) st_shared_16(to, load_vector(from, left, true));
-      else cp_async_16(to, from, exists);
+      if (exists && left < W) {
+        Vec<T, W> v;
+#pragma unroll
+        for (int e = 0; e < W; ++e) v.x[e] = e < left ? from[e] : T{};
+        st_shared_16(to, *reinterpret_cast<const uint4*>(&v));
+      } else {
+        cp_async_16(to, from, exists);
+      }
     }
   }
 

@@ -218,22 +218,25 @@ def _config(name: str) -> dict:
 
 
 # Some configurations keep all of K in shared memory, for 64 columns of B at least, or in registers. They take at most so many
-# bytes of K: 43, 38 and 36 steps of 64 bytes, and what mma_direct's registers hold.
+# bytes of K: 43, 38 and 36 steps of 64 bytes, what mma_direct's registers hold, and what wgmma_bf16x6_streamed has room for
+# where rows of A lie as far apart as is still dense.
 LONGEST_K = {"mma_stationary/0": 2752, "mma_stationary/1": 2432, "mma_streamed/0": 2304}
 LONGEST_K |= {"mma_direct/0": 128, "mma_direct/1": 256, "mma_direct/2": 512, "mma_direct/3": 1024}
+LONGEST_K |= {"wgmma_bf16x6_streamed/0": 604, "wgmma_bf16x6_streamed/1": 800, "wgmma_bf16x6_streamed/2": 576}
 
 
 def adapted(case: Case, name: str) -> Case:
     """Return the case with sizes that a configuration takes.
 
     Without an fp32 D it needs a D that TMA reaches: N becomes a multiple of 8. mma_direct takes rows of whole 32-bit words: N
-    and K of 16-bit elements become even, and K no longer than its registers hold.
+    and K of 16-bit elements become even. K becomes no longer than mma_direct's registers and wgmma_bf16x6_streamed's shared
+    memory hold.
 
     Args:
         case: the case.
         name: a name of a configuration, "NAME/INDEX" and modes.
     """
-    if name.startswith("mma_direct/"):
+    if name.startswith(("mma_direct/", "wgmma_bf16x6_streamed/")):
         in_word = 4 // case.dtype.itemsize
         n, k = (-(-size // in_word) * in_word for size in (case.n, case.k))
         return replace(case, n=n, k=min(k, LONGEST_K[_base(name)] // case.dtype.itemsize))
@@ -252,7 +255,8 @@ def suited(case: Case, name: str) -> Case:
     kernel = next(x for x in _C.kernels() if x["name"] == name.split("/")[0])
     maths = set((_config(name) if "/" in name else kernel)["maths"])
     case = case if _maths(case) & maths else replace(case, dtype=torch.float32)
-    return adapted(case, name) if "/" in name else adapted(case, "mma_direct/0") if name == "mma_direct" else case
+    needs_it = "/" in name or name in ("mma_direct", "wgmma_bf16x6_streamed")
+    return adapted(case, name if "/" in name else f"{name}/0") if needs_it else case
 
 
 def refusal(name: str, case: Case, args=None, out: torch.Tensor | None = None) -> str | None:

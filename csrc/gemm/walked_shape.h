@@ -1,0 +1,52 @@
+// How wgmma_bf16x6_streamed divides a problem among its blocks. Planner, cost model, launcher and kernel share it.
+#pragma once
+
+#include <algorithm>
+
+#include "parts.h"
+#include "streamed_shape.h"
+
+namespace tc {
+
+// A block keeps the bf16 parts of tile_n columns of B in shared memory, all of K deep, and each of its warpgroups walks over tiles of
+// kRows rows of A. A tile lies in a slot as it lies in memory. The slot holds the tile of D then, if it is staged.
+struct WalkedShape {
+  static constexpr int kRows = 64, kTileK = 64;
+  int64_t depth, panels, walkers, slot_bytes;  // K tiles; of a product: panels of columns, and blocks of each
+  int slots;                                   // of a warpgroup
+
+  // P is a GemmDesc or a PlanKey.
+  template <typename P>
+  WalkedShape(const P& p, const Config& config, int num_sms)
+      : depth(ceil_div(p.k, int64_t(kTileK))), panels(std::max<int64_t>(1, ceil_div(p.n, config.tile_n))) {
+    const int64_t sms = std::max<int64_t>(1, num_sms / std::max<int64_t>(1, p.batch));
+    walkers = std::max<int64_t>(1, std::min(sms / panels, ceil_div(p.m, int64_t(kRows))));
+    const int64_t staged = kRows * staged_pitch(config.tile_n) * 4;
+    slot_bytes = std::max(staged, (16 + (kRows - 1) * p.a.row * 4 + p.k * 4 + 31) / 16 * 16);
+    slots = 2;
+    if (smem_bytes(config) > config.smem_bytes) slots = 1;
+  }
+
+  // Floats from a row of a staged tile of D to the next.
+  static TC_HOST_DEVICE constexpr int staged_pitch(int columns) { return columns + StreamedShape::kPad; }
+  static constexpr int groups(const Config& config) { return config.threads / 128; }
+  // Of a K tile's parts.
+  static TC_HOST_DEVICE constexpr int k_tile_bytes(int columns) { return PartsLayout::kParts * columns * 128; }
+  int64_t smem_bytes(const Config& config) const {
+    return depth * k_tile_bytes(config.tile_n) + groups(config) * slots * (slot_bytes + 8) +
+           (config.tile_n + config.threads / 32) * 4;
+  }
+  // Tiles of rows that a warpgroup multiplies.
+  int64_t rounds(int64_t m, const Config& config) const {
+    return ceil_div(ceil_div(m, int64_t(kRows)), walkers * groups(config));
+  }
+
+  // Why the kernel cannot run a problem, or null if it can.
+  template <typename P>
+  static const char* refuses(const P& p, const Config& config, int num_sms) {
+    const bool fits = WalkedShape(p, config, num_sms).smem_bytes(config) <= config.smem_bytes;
+    return fits ? nullptr : "its columns of B, all of K deep, do not fit shared memory beside rows of A";
+  }
+};
+
+}  // namespace tc
