@@ -102,7 +102,7 @@ constexpr double kDirectF32C = 0.26;
 constexpr double kDirectF32By8 = 1.15, kDirectF32By4 = 2.48;
 constexpr double kDirectF32Wait = 0.58, kDirectF32WaitFew = 1.1;  // the second, by hand, of 8 rows at a time
 
-// wgmma_bf16x6_streamed, fitted to 273 times on an H200 (bench/results/h200-tried-float32.md, "Parts of B that stay").
+// wgmma_bf16x6_streamed, fitted to 273 times on an H200 (bench/results/h200-tried-float32.md, "Parts of B that stay, and rows by bulk copies").
 constexpr double kWalkedStart = 0.89;   // of the blocks and their first rows of A
 constexpr double kWalkedPanel = 1.25;   // of 64 elements of K of 64 columns of B
 constexpr double kWalkedTile = 0.92;    // of a tile of 64x64: its start and its epilogue

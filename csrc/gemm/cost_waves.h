@@ -1,6 +1,8 @@
 // Waves of tiles: what the kernels that divide D among blocks have in common.
 #pragma once
 
+#include <algorithm>
+
 #include "cost_parts.h"
 
 namespace tc {
@@ -20,9 +22,10 @@ struct Waves {
   Wave full, last;
 
   // An SM multiplies a tile in `product_us` and finishes it in `epilogue_us`. Loads for the next tile and stores of the last go on
-  // meanwhile. Nothing hides the last epilogue.
-  double us(double product_us, double epilogue_us) const {
-    return count == 0 ? 0 : (count - 1) * full.us(product_us + epilogue_us) + last.us(product_us) + epilogue_us;
+  // meanwhile, and the next tile begins `earlier_us` before the end. Nothing hides the last epilogue.
+  double us(double product_us, double epilogue_us, double earlier_us = 0) const {
+    if (count == 0) return 0;
+    return (count - 1) * full.us(std::max(0.0, product_us + epilogue_us - earlier_us)) + last.us(product_us) + epilogue_us;
   }
 };
 
