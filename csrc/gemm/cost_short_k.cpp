@@ -90,7 +90,7 @@ constexpr double kDirectStream = 1.03;                 // of DRAM's time
 constexpr double kDirectTorn16 = 2.6, kDirectTorn32 = 3.4;
 constexpr double kDirectTornVectors = 0.73;  // of both, where rows are aligned to 16 bytes: by hand to 82 of 1248x1368x8
 // The same in fp32. These and simt_kstage's are means of fits to halves of 217 problems on an H200 ("The shortest K in fp32").
-constexpr double kDirectF32Start = 1.6;
+constexpr double kDirectF32Start = 1.4;
 constexpr double kDirectF32Panel = 0.345;
 constexpr double kDirectF32Load = 0.039;    // with the parts of these rows
 constexpr double kDirectF32Access = 0.011;  // more of it, for each further load that brings 16 bytes
@@ -99,8 +99,8 @@ constexpr double kDirectF32Step = 0.0275;
 constexpr double kDirectF32Narrow = 1.46, kDirectF32Few = 1.71;  // of these, for 16 columns or 8 rows at a time
 constexpr double kDirectF32Chunk = 0.1225;
 constexpr double kDirectF32C = 0.26;
-constexpr double kDirectF32By8 = 1.15, kDirectF32By4 = 2.48;
-constexpr double kDirectF32Wait = 0.58, kDirectF32WaitFew = 1.1;  // the second, by hand, of 8 rows at a time
+constexpr double kDirectF32By8 = 1.15, kDirectF32By4 = 3.1;
+constexpr double kDirectF32Wait = 0.62, kDirectF32WaitFew = 1.2;  // the second, by hand, of 8 rows at a time
 
 // wgmma_bf16x6_streamed, fitted to 273 times on an H200 (bench/results/h200-tried-float32.md, "Parts of B that stay, and rows by bulk copies").
 constexpr double kWalkedStart = 0.89;   // of the blocks and their first rows of A
