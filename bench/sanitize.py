@@ -68,6 +68,7 @@ CHECKS = [
     Check(Case(1011, 101, 25, F32, b="col", broadcast="(N)")),
     # D has one row or column, or few rows and a K that split-K may divide.
     Check(Case(1, 264, 331)),
+    Check(Case(3, 144, 75, out_dtype=F32)),  # fewer rows than kinds of rows in wgmma_interleaved
     Check(Case(1, 1001, 4096, b="col")),
     Check(Case(1001, 1, 333, BF16, broadcast="(M,1)")),
     Check(Case(40, 28, 5000, BF16, broadcast="(N)")),

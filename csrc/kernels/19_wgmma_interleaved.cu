@@ -117,6 +117,7 @@ __global__ __launch_bounds__(kWgmmaInterleaved[I].threads, 1) void wgmma_interle
     const GemmDesc of_kind = every(p, tile.of_product, a_maps.kinds());
     const TilePlace place{tile.first + group * 64, work_tile.tile.n * BLK_N, work_tile.layer};
     const auto with_epilogue = [&](auto&& act) {
+      if (of_kind.m == 0) return;  // fewer rows than kinds: the epilogue's last row would lie before C
       const auto epilogue = [&](auto d_type) {
         using Epilogue = TmaEpilogue<T, decltype(d_type), 64, BLK_N, BOXES, false>;
         // No C by TMA, so no barriers for it.

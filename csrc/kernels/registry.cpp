@@ -73,7 +73,7 @@ const char* stays_in_b(const PlanKey& key, const Config& config, const DeviceSpe
   const int64_t vector = config.tile_n / 8, step = config.tile_k * 2 / size_of(key.b.dtype) / config.warp_slices;
   const int64_t left = key.k % step,
                 last = key.n + left * key.b.row;  // elements from the start of the last whole step's last row
-  if (order_of(key.b) == Order::row_major && key.n < vector && left > 0 && last < vector)
+  if (order_of(key.b) == Order::row_major && key.n < vector && key.k > step && left > 0 && last < vector)
     return "its vectors would reach beyond B, whose rows are short";
   return needs_32_bit_numbers(key, config, device);
 }
@@ -91,9 +91,6 @@ const char* parts_fit_coordinates(const PlanKey& key, const Config& config, cons
 const char* rows_fit_coordinates(const PlanKey& key, const Config& config, const DeviceSpec& device) {
   const int64_t rows = key.m + (numbers_rows(key.a) ? key.batch * (key.a.batch / key.a.row) : key.batch * key.m);
   if (rows > INT32_MAX - 1023) return "coordinates of its rows do not fit 32 bits";
-  // A kind without rows has a tile too, whose epilogue would read C before its first row.
-  if (order_of(key.a) == Order::row_major && rows_of_a_kind(key.a, key.k) > key.m)
-    return "it has fewer rows than kinds of rows";
   return needs_32_bit_coordinates(key, config, device);
 }
 
