@@ -17,7 +17,8 @@ namespace {
 // A constant's value alone therefore says little about the hardware. kStreaming ended at its bound, the data sheet's
 // bandwidth. kSlices, kInThrees and kInFours were not fitted. kSharedLoads, kPairLoads and kPairLoadsB have been fitted since to 837
 // problems ("Clusters share less than they seemed to"), kUnmerged and cost_model.cpp's kCluster and kSumsRate to 268 others ("Clusters of
-// four that share K, once more"). kOwnPort, kPortAgain and kAlongN were set by hand ("A prediction that shrank").
+// four that share K, once more"). kOwnPort, kPortAgain and kAlongN were set by hand ("A prediction that shrank"), kOutOfStep too ("Tiles without
+// a C, clusters of four, and rows of B out of step").
 // The constants of straddling rows were set by hand to the same times, and those of fp32 in epilogues to 86 problems on an H100.
 constexpr double kStreaming = 4.8e6;        // bytes per microsecond from DRAM, in a wave that waits for nothing else
 constexpr double kOwnPort = 71e3;           // the same for an SM that has its port for itself
