@@ -223,6 +223,7 @@ def test_mma_streamed_says_what_it_cannot_run():
         return next(x for x in plan(Case(m, n, k, **options)).candidates if x.kernel == "mma_streamed")
 
     assert "do not fit shared memory" in candidate(20000, 300, 4096).reason
+    assert candidate(20000, 300, 4096, alpha=0).reason is None  # none of A is read
     for k in (0, 1, 13, 147):
         assert candidate(20000, 300, k).reason is None
     for options, repacked in (({}, False), ({"a": "row_odd"}, False), ({"a": "col"}, True), ({"a": "strided"}, True)):
@@ -244,10 +245,11 @@ def test_wgmma_bf16x6_streamed_says_what_it_cannot_run():
         return [x.index for x in candidates(*case, **options) if not x.reason]
 
     assert runs(20000, 300, 0) == runs(20000, 300, 147) == runs(20000, 300, 147, a="row_odd") == [0, 1, 2]
-    assert runs(20000, 300, 200) == [1]
+    assert runs(20000, 300, 200) == [1] and runs(20, 300, 200) == [0, 1, 2]  # few rows leave room
+    assert runs(20000, 64, 4096, alpha=0) == [0, 1, 2]  # none of A is read
     assert all("beside rows of A" in x.reason for x in candidates(20000, 300, 300))
     assert all(x.repack_a and not x.repack_b for x in candidates(20000, 300, 147, a="col", b="row_odd"))
-    assert runs(40, 20000, 147) == [0, 1, 2]  # more columns than an H200's SMs have panels
+    assert runs(40, 20000, 147) == [0, 1, 2]  # more panels of columns than an H200 has SMs
 
 
 def test_vectors_of_four_columns_stay_inside_a_b_of_one_column():
@@ -259,11 +261,12 @@ def test_vectors_of_four_columns_stay_inside_a_b_of_one_column():
         return Plan.of(problem_key(None, a, b[:, :1], out=d[:, :1]), H200, name).candidates[0].reason
 
     beyond = "its vectors would reach beyond B, whose rows are short"
-    for name, dtype, step in (("mma_skinny/0", torch.bfloat16, 32), ("simt_skinny/0", torch.float32, 16)):
+    for name, dtype, step in (("mma_skinny/2", torch.bfloat16, 32), ("simt_skinny/0", torch.float32, 16)):
         assert reason(name, 4 * step + 1, 2, dtype) == beyond
         assert all(reason(name, 4 * step + left, 2, dtype) is None for left in (0, 2))
         assert reason(name, 4 * step + 1, 3, dtype) is None
         assert reason(name, 1, 2, dtype) is None  # no vector: the only step is cut
+    assert reason("mma_skinny/0", 4 * 32 + 1, 2, torch.bfloat16) is None  # it repacks a B that is not aligned to 16 bytes
 
 
 NO_WORDS = "its rows of A, C and D are not contiguous in whole 32-bit words"

@@ -69,7 +69,7 @@ constexpr double kShiftedTile = 3;      // a tile's first copies of B, which not
 // What a wave of 128x128 tiles of wgmma_bf16x6 waits until the next one multiplies, fitted to 119 problems on an H200 together with
 // cost_copies.cpp's kPartsStart. Tiles of 128x64 wait less: 100352x512x128 with a full C takes 269 us in the former and 232 in the latter.
 constexpr double kPartsNextTile = 2.33;
-// By hand, more of its launch if tiles have 128 columns: 608x3307x56 took 15.9 us, where 12.2 were predicted.
+// By hand, what tiles of 128 columns take beyond a launch (h200-tried-float32.md, "Parts of B that stay, and rows by bulk copies").
 constexpr double kPartsWide = 1.5;
 
 // wgmma_bf16x6_rs, as means of fits to halves of 417 problems in fp32 on an H200.
@@ -166,7 +166,7 @@ double estimate_tma_epilogue(const KernelTraits& kernel, const Config& config, M
   const bool drifts = config.pingpong && waves.count > kDriftWaves;
   const double slower = drifts ? 1 + kDrift * (kH200.dram_gb_per_s / device.gpu.dram_gb_per_s - 1) : 1;
   const double hidden = std::max(product * slower + kPingpongOrder, (product + kPingpongEpilogue * epilogue) / 2);
-  const double earlier = only_stores(p) ? kTmaNoC : 0;
+  const double earlier = only_stores(p) ? kTmaNoC : 0;  // of two pingpong warpgroups, which take tiles in turn, half
   const double tiles =
       config.pingpong && waves.count > 1 ? waves.us(hidden, 0, earlier / 2) + epilogue : waves.us(product, epilogue, earlier);
   const bool waits = math == Math::f32_emulated && config.tile_m * config.tile_n >= 128 * 128;

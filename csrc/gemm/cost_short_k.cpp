@@ -89,7 +89,8 @@ constexpr double kDirectStream = 1.03;                 // of DRAM's time
 // 5162x8284x2, and batches of 350x350x32 and 1018x1018x80.
 constexpr double kDirectTorn16 = 2.6, kDirectTorn32 = 3.4;
 constexpr double kDirectTornVectors = 0.73;  // of both, where rows are aligned to 16 bytes: by hand to 82 of 1248x1368x8
-// The same in fp32. These and simt_kstage's are means of fits to halves of 217 problems on an H200 ("The shortest K in fp32").
+// The same in fp32. These and simt_kstage's were means of fits to halves of 217 problems on an H200 ("The shortest K in fp32"). All but those
+// of the panel, accesses, depth, narrow and few rows and 8 bytes follow 382 problems since ("Parts of B that stay, and rows by bulk copies").
 constexpr double kDirectF32Start = 1.4;
 constexpr double kDirectF32Panel = 0.345;
 constexpr double kDirectF32Load = 0.039;    // with the parts of these rows
@@ -123,9 +124,9 @@ constexpr double kKstageOdd = 2;          // of both, by element
 constexpr double kKstageAlone = 1.22;     // tiles that an SM finishes in the time of one
 constexpr double kKstageElements = 1.05;  // copies of an operand by element
 
-// simt_short. Its rate was fitted to 208 times on an H200, and what follows but for the last two to 119 problems, as means of fits to
-// halves (h200-tried.md, "Predictions of batches, again"). kSimtShortKTile and kSimtShortEpilogue have been set by hand since, to 233
-// ("After the change of starts").
+// simt_short. Its rate was fitted to 208 times on an H200, kSimtShortKTile by hand to 233 ("After the change of starts"), kSimtShortFullC and
+// kSimtShortOdd to 119 problems, as means of fits to halves (h200-tried.md, "Predictions of batches, again"), and the others to 382 ("Parts
+// of B that stay, and rows by bulk copies").
 constexpr double kSimtShortLaunch = 4.6, kSimtShortLaunchOne = 2.53;  // the second of one wave
 constexpr double kSimtShortKTile = 0.6;                               // the latency of a K tile's loads
 constexpr double kSimtShortLoad = 0.08;      // of 16 elements of K of 64 rows or columns, while only the instructions run
@@ -281,8 +282,7 @@ double estimate_walked(const KernelTraits&, const Config& config, Math, const Pl
                        const DeviceSpec& device) {
   const WalkedShape shape(p, config, device.gpu.num_sms);
   const double width = config.tile_n / 64.0, steps = double(ceil_div(p.k, int64_t(32)));
-  const bool odd = alignment(p.d, p.m, p.n) < 8 || p.n % 2 != 0;
-  const double epilogue = kWalkedTile + (odd ? kWalkedOdd : 0) + (has_full_c(p) ? kWalkedC : 0);
+  const double epilogue = kWalkedTile + (WalkedShape::has_pairs(p) ? 0 : kWalkedOdd) + (has_full_c(p) ? kWalkedC : 0);
   const double tiles = double(ceil_div(ceil_div(p.m, int64_t(WalkedShape::kRows)), shape.walkers));  // of a block
   const double busy = tiles * (epilogue * width + kWalkedStep * steps * (1 + width) / 2);
   const double waiting = kWalkedWait * double(shape.rounds(p.m, config));

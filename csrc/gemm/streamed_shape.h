@@ -26,7 +26,7 @@ struct StreamedShape : Panels {
   template <typename P>
   StreamedShape(const P& p, const Config& config, int num_sms)
       : depth(ceil_div(p.k * size_of(p.a.dtype), kStep)), streams_b(is_dense(transpose(p.b), p.n, p.k)) {
-    const int64_t leading = std::max(p.a.row, streams_b ? p.b.col : 0) * size_of(p.a.dtype);
+    const int64_t leading = p.k == 0 ? 0 : std::max(p.a.row, streams_b ? p.b.col : 0) * size_of(p.a.dtype);
     slot_bytes = (16 + (config.tile_m - 1) * leading + depth * kStep + 19) / 16 * 16;
     const auto free = [&](const Panels& x) { return config.smem_bytes - x.chunks * chunk_bytes(x.width); };
     const auto warps_beside = [&](const Panels& x) {

@@ -275,7 +275,7 @@ __global__ __launch_bounds__(kWgmmaMulticast[I].threads, kWgmmaMulticast[I].bloc
     tma_store_wait_read<0>();  // TMA still reads the block's shared memory; the kernel's end completes its writes
     __syncwarp();
   }
-  // The other blocks may still arrive at this block's barriers.
+  // The other blocks may still arrive at this block's barriers. This arrive orders those before it: a relaxed one does not.
   if (blocks > 1) cluster_arrive(), cluster_wait();
 #else
   asm("trap;");  // only sm_90a has wgmma

@@ -17,7 +17,9 @@
 #include "../ptx/pdl.cuh"
 #include "../ptx/tma.cuh"
 #include "../ptx/warp.cuh"
+#include "../ptx/wgmma.cuh"
 #include "../tile/dispatch.h"
+#include "../tile/parts.cuh"
 #include "../tile/scheduler.cuh"
 #include "../tile/split_operand.cuh"
 #include "../tile/tma_operand.cuh"
@@ -65,6 +67,7 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
   constexpr int BLK_M = CONFIG.tile_m, BLK_N = CONFIG.tile_n, STAGES = CONFIG.stages, GROUPS = CONFIG.threads / 128 - 1;
   constexpr bool STREAMS_A = BLK_M > BLK_N;
   constexpr int SHARED = STREAMS_A ? BLK_N : BLK_M;  // columns of B or rows of A in shared memory
+  static_assert(BLK_K == kSplitTile);
   constexpr int K_STEPS = BLK_K / 16, STEPS_OF_SUM = 2;
   constexpr int PART_BYTES = SHARED * 128, STAGE_BYTES = PARTS * PART_BYTES;
   constexpr int ROWS = StagedPart::of(CONFIG).rows, COLS = StagedPart::of(CONFIG).columns, PITCH = StagedPart::of(CONFIG).pitch;

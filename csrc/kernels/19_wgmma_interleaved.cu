@@ -75,7 +75,7 @@ __global__ __launch_bounds__(kWgmmaInterleaved[I].threads, 1) void wgmma_interle
       mbarrier_init(empty + s * 8, GROUPS);
     }
     fence_proxy_async();
-    for (int i = 0; p.k > 0 && i < a_maps.kinds(); ++i) prefetch_tensor_map(a_maps.tile[i]);
+    for (int i = 0; p.k > 0 && i < min(a_maps.kinds(), a_maps.outer); ++i) prefetch_tensor_map(a_maps.tile[i]);
     if (p.k > 0) prefetch_tensor_map(b_map.tile);
   }
   __syncthreads();

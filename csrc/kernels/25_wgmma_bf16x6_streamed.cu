@@ -5,8 +5,8 @@
 // mma_streamed: they may begin anywhere, and no warp waits for loads that it has issued. Warpgroups share an SM, so that one splits while
 // another multiplies.
 //
-// Measured gain (H200): 802816x64x147 takes 270 us for 437 in the fastest other kernel, and torch.addmm 405; 50176x384x96, row-major, takes
-// 76 us, and torch.addmm 108. With a K of 24 a tile's epilogue takes longer than its products: 401408x144x24 takes 171 us for 98 in
+// Measured gain (H200): 401408x64x147 takes 140 us, and torch.addmm 211; mma_direct took 223 in a run before. 65536x64x200 takes 41.6 us
+// for 51.8 in wgmma_bf16x6_rs. With a K of 24 a tile's epilogue takes longer than its products: 401408x144x24 takes 171 us for 98 in
 // mma_direct.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o streamed.cubin csrc/kernels/25_wgmma_bf16x6_streamed.cu
@@ -15,11 +15,13 @@
 
 #include "../epilogue/staged.cuh"
 #include "../gemm/walked_shape.h"
-#include "../layout/swizzle.h"
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/pdl.cuh"
+#include "../ptx/tma.cuh"
 #include "../ptx/warp.cuh"
+#include "../ptx/wgmma.cuh"
 #include "../tile/dispatch.h"
+#include "../tile/parts.cuh"
 #include "../tile/split_operand.cuh"
 #include "../tile/streamed_rows.cuh"
 
@@ -29,8 +31,7 @@ namespace {
 // A launch's WalkedShape, as the kernel reads it.
 struct WalkedGrid {
   int depth, panels, walkers, slots, slot_bytes;
-  bool a_vectors;  // whether rows of A are aligned to 16 bytes
-  bool stages_d;   // whether D goes through the slot: all but a D of whole aligned pairs without a full C
+  bool stages_d;  // whether D goes through the slot: unless it has aligned pairs, and C is absent or one row
 };
 
 template <int I>
@@ -40,6 +41,7 @@ __global__ __launch_bounds__(kWgmmaBf16x6Streamed[I].threads, 1) void wgmma_bf16
   constexpr Config CONFIG = kWgmmaBf16x6Streamed[I];
   constexpr int COLS = CONFIG.tile_n, ROWS = WalkedShape::kRows, THREADS = CONFIG.threads, GROUPS = THREADS / 128;
   constexpr int STEPS = 2, STEP_K = STEPS * 16;  // whose products have sums of their own
+  static_assert(CONFIG.tile_m == ROWS && WalkedShape::kTileK == kSplitTile && WalkedShape::kPad == kRowPad);
   constexpr int B_PART = COLS * 128, B_TILE = WalkedShape::k_tile_bytes(COLS);
 
   // ---- prologue ----
@@ -114,17 +116,17 @@ __global__ __launch_bounds__(kWgmmaBf16x6Streamed[I].threads, 1) void wgmma_bf16
 
     // ---- main loop ----
     if (grid.depth > 0) {
-      const StreamedRows rows = rows_at(m0);
+      const StreamedRows tile = rows_at(m0);
       mbarrier_wait(full + slot * 8, parity);
       // Rows beyond the matrix repeat its last one. The sums that come of them are not stored.
       uint32_t at[2];
 #pragma unroll
       for (int h = 0; h < 2; ++h)
-        at[h] = slots + slot * grid.slot_bytes + rows.offset(min(warp * 16 + g + h * 8, rows.rows - 1)) + q * kLaneK * 4;
+        at[h] = slots + slot * grid.slot_bytes + tile.offset(min(warp * 16 + g + h * 8, tile.rows - 1)) + q * kLaneK * 4;
       LaneElements<true> x[STEPS];
       const auto load = [&](int k0) {
         const int left = int(p.k) - k0;
-        if (left >= STEP_K && grid.a_vectors) {
+        if (left >= STEP_K && access.a) {
 #pragma unroll
           for (int k = 0; k < STEPS; ++k)
 #pragma unroll
@@ -222,11 +224,8 @@ Status launch_config(const Launch& call) {
   const GemmDesc& p = call.desc;
   const WalkedShape shape(p, call.config, call.device.gpu.num_sms);
   const bool one_row_of_c = !present(p.c) || p.c.row == 0;
-  const bool pairs = order_of(p.d) == Order::row_major && alignment(p.d, p.m, p.n) >= 8 && p.n % 2 == 0;
-  const WalkedGrid grid{int(shape.depth),        int(shape.panels),
-                        int(shape.walkers),      shape.slots,
-                        int(shape.slot_bytes),   alignment(p.a, p.m, p.k) == 16,
-                        !(one_row_of_c && pairs)};
+  const WalkedGrid grid{int(shape.depth), int(shape.panels),     int(shape.walkers),
+                        shape.slots,      int(shape.slot_bytes), !(one_row_of_c && WalkedShape::has_pairs(p))};
   const Grid blocks{shape.panels * shape.walkers, call.config.threads, int(shape.smem_bytes(call.config)), 1, true, p.batch};
   return launch_sized<wgmma_bf16x6_streamed<I>, true>(
       call, blocks, p, vector_access_of(p), grid, split_source_of(transpose(p.b), p.n, p.k));

@@ -14,7 +14,7 @@ constexpr Config wgmma_bf16x6_streamed_config(int tile_n, int warpgroups) {
 
 inline constexpr Config kWgmmaBf16x6Streamed[] = {
     wgmma_bf16x6_streamed_config(64, 3),
-    wgmma_bf16x6_streamed_config(64, 2),  // for a K of 197 to 245: three warpgroups' rows do not fit
+    wgmma_bf16x6_streamed_config(64, 2),  // for a K of 193 to 256, less if rows are padded: those of three do not fit
     wgmma_bf16x6_streamed_config(32, 4),  // for few columns or rows
 };
 

@@ -57,7 +57,8 @@ struct ThreadCopy {
 };
 
 // Loads 16 bytes from `source`, of which `left` elements exist, and fills up with zeros. `aligned`: `source` is a multiple of 16. Loads
-// take the read-only path, because no operand aliases what a kernel writes. A kernel with PDL must not call it: see load_words.
+// take the read-only path, because no operand aliases what a kernel writes. A kernel with PDL must not call it, nor TileRegisters::fetch,
+// copy_tile and copy_tile_async, which load likewise: see load_words.
 template <typename T>
 __device__ __forceinline__ uint4 load_vector(const T* source, int left, bool aligned) {
   constexpr int W = 16 / sizeof(T);

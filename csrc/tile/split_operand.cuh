@@ -12,8 +12,8 @@
 
 namespace tc {
 
-constexpr int kLaneK = 4;       // consecutive k that a lane multiplies in a step of 16
-constexpr int kSplitTile = 64;  // elements of K in a K tile: rows of 128 bytes of each part
+constexpr int kLaneK = 4;                        // consecutive k that a lane multiplies in a step of 16
+constexpr int kSplitTile = PartsLayout::kBlock;  // elements of K in a K tile: rows of 128 bytes of each part
 
 // An operand, (outer, K).
 struct SplitSource {
@@ -88,7 +88,7 @@ struct SplitFragments {
   }
 
   // first (64, N) = the products of first parts, and lesser (64, N) = the five others, with the N rows of the second operand at `y`,
-  // whose parts lie part_bytes apart. These are `begin` steps into their K tile. IS_A: whether the fragments are of A, so that both
+  // whose parts lie part_bytes apart. `begin`: the first step, within the K tile at `y`. IS_A: whether the fragments are of A, so that both
   // orders add the same products in turn. The caller has fenced, and commits.
   template <int N, bool IS_A>
   __device__ __forceinline__ void multiply(float (&first)[N / 2], float (&lesser)[N / 2], uint64_t y, int part_bytes,
