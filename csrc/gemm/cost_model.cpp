@@ -37,7 +37,7 @@ constexpr double kTmaStart = 0.564;    // wgmma_tma's barriers and tensor maps
 constexpr double kThirdGroup = 0.45;   // the start of a third consumer warpgroup in wgmma_tma
 constexpr double kTmaTile = 0.9;       // by hand, of each tile of wgmma_tma but the first, whatever its size
 constexpr double kTmaTileC = 0.28;     // by hand, more of each tile, if C is full
-constexpr double kTmaNoC = 0.5;        // by hand, less of each tile but the last, without a C
+constexpr double kTmaNoC = 1;          // by hand, less of each tile of 128x256 but the last, without a C
 constexpr double kClusterStart = 0.9;  // kTmaStart of wgmma_cluster
 constexpr double kEmptyRows = 0.532;   // of wgmma_cluster's epilogue, the share that rows outside the matrix take too
 constexpr double kClusterWave = 2.14;  // of a further wave of blocks that share K: 0.4 at few rows, and tens at many
@@ -166,7 +166,8 @@ double estimate_tma_epilogue(const KernelTraits& kernel, const Config& config, M
   const bool drifts = config.pingpong && waves.count > kDriftWaves;
   const double slower = drifts ? 1 + kDrift * (kH200.dram_gb_per_s / device.gpu.dram_gb_per_s - 1) : 1;
   const double hidden = std::max(product * slower + kPingpongOrder, (product + kPingpongEpilogue * epilogue) / 2);
-  const double earlier = only_stores(p) ? kTmaNoC : 0;  // of two pingpong warpgroups, which take tiles in turn, half
+  const double earlier =
+      only_stores(p) ? kTmaNoC * large_tiles(config) : 0;  // of two pingpong warpgroups, which take tiles in turn, half
   const double tiles =
       config.pingpong && waves.count > 1 ? waves.us(hidden, 0, earlier / 2) + epilogue : waves.us(product, epilogue, earlier);
   const bool waits = math == Math::f32_emulated && config.tile_m * config.tile_n >= 128 * 128;
