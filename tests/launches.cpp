@@ -16,6 +16,7 @@
 #include "../csrc/gemm/run.h"
 #include "../csrc/gemm/stationary_shape.h"
 #include "../csrc/gemm/streamed_shape.h"
+#include "../csrc/gemm/walked_shape.h"
 
 namespace {
 
@@ -153,22 +154,26 @@ void check(const GemmDesc& p, const PlanKey& key, const Candidate& x, const Devi
   const PlanKey as_run = x.exchanged ? exchange_operands(key) : key;
   const auto is = [&](const char* name) { return std::strcmp(x.kernel->name, name) == 0; };
   const PlanKey as_read = after_repacks(as_run, x);
-  const int sms = device.gpu.num_sms;  // three kernels ask for what the problem needs of shared memory
-  const int smem = is("mma_stationary") ? StationaryShape(as_run, *x.config, sms).smem_bytes(*x.config)
-                   : is("mma_direct")   ? DirectShape(as_read, *x.config, sms).smem_bytes
-                   : is("mma_streamed") ? StreamedShape(as_read, *x.config, sms).smem_bytes(as_read, *x.config)
-                                        : x.config->smem_bytes;
+  const int sms = device.gpu.num_sms;  // four kernels ask for what the problem needs of shared memory
+  const WalkedShape walked(as_read, *x.config, sms);
+  const int smem =
+      is("mma_stationary")          ? StationaryShape(as_run, *x.config, sms).smem_bytes(*x.config)
+      : is("mma_direct")            ? DirectShape(as_read, *x.config, sms).smem_bytes
+      : is("mma_streamed")          ? StreamedShape(as_read, *x.config, sms).smem_bytes(as_read, *x.config)
+      : is("wgmma_bf16x6_streamed") ? int(walked.smem_bytes(*x.config))
+                                    : x.config->smem_bytes;
   expect(
       smem <= x.config->smem_bytes && int(product.dynamicSmemBytes) == smem, "other shared memory than the configuration says");
   const Cluster& cluster = x.modes.cluster;
   if (needs_order(as_run, *x.config, x.modes)) expect(!recorded.pdl[before], "PDL, although the blocks need order");
-  const bool persistent = cluster.k == 1;
-  expect(
-      !persistent || int(product.gridDim.x) <= device.gpu.num_sms * x.config->blocks_per_sm, "more blocks than the GPU holds");
+  // Panels of wgmma_bf16x6_streamed beyond the SMs have blocks that wait for one. Others walk, unless they share K.
+  const int64_t most = is("wgmma_bf16x6_streamed") ? std::max<int64_t>(sms, walked.panels) : sms * x.config->blocks_per_sm;
+  expect(cluster.k > 1 || int64_t(product.gridDim.x) <= most, "more blocks than the GPU holds");
   if (!after) expect(recorded.clusters == cluster.blocks(), "another cluster than the candidate says");
   expect(product.gridDim.x % unsigned(cluster.blocks()) == 0, "a part of a cluster");
-  const OperandAccess access = x.kernel->access;  // C and D may have maps too
-  const int by_tma = access == OperandAccess::any ? 0 : access == OperandAccess::aligned_a_alone ? 1 : 2;
+  const OperandAccess access = x.kernel->access;                                                  // C and D may have maps too
+  const bool no_maps = access == OperandAccess::any || access == OperandAccess::dense_a_along_k;  // loads, and bulk copies
+  const int by_tma = no_maps ? 0 : access == OperandAccess::aligned_a_alone ? 1 : 2;
   if (x.kernel->unit == Unit::wgmma && key.k > 0) expect(recorded.maps >= by_tma, "operands without tensor maps");
 }
 
