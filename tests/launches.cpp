@@ -166,9 +166,9 @@ void check(const GemmDesc& p, const PlanKey& key, const Candidate& x, const Devi
       smem <= x.config->smem_bytes && int(product.dynamicSmemBytes) == smem, "other shared memory than the configuration says");
   const Cluster& cluster = x.modes.cluster;
   if (needs_order(as_run, *x.config, x.modes)) expect(!recorded.pdl[before], "PDL, although the blocks need order");
-  // Panels of wgmma_bf16x6_streamed beyond the SMs have blocks that wait for one. Others walk, unless they share K.
-  const int64_t most = is("wgmma_bf16x6_streamed") ? std::max<int64_t>(sms, walked.panels) : sms * x.config->blocks_per_sm;
-  expect(cluster.k > 1 || int64_t(product.gridDim.x) <= most, "more blocks than the GPU holds");
+  const int blocks = int(product.gridDim.x);
+  if (is("wgmma_bf16x6_streamed")) expect(blocks == walked.panels * walked.walkers, "another grid than its shape says");
+  else expect(cluster.k > 1 || blocks <= sms * x.config->blocks_per_sm, "more blocks than the GPU holds");
   if (!after) expect(recorded.clusters == cluster.blocks(), "another cluster than the candidate says");
   expect(product.gridDim.x % unsigned(cluster.blocks()) == 0, "a part of a cluster");
   const OperandAccess access = x.kernel->access;                                                  // C and D may have maps too

@@ -3,7 +3,7 @@
 Inputs are random, and the output starts as NaN. test_grid_cases gives each configuration a sample of the case grid. The sample
 has every size, layout, scalar and dtype combination of the grid; a configuration that also runs in clusters takes every second
 case in one. A configuration without an fp32 D of 16-bit operands takes the cases that need none, with N a multiple of 8, and
-mma_direct those of whole words; tests/test_planner.py says which must be left, and the other tests expect their refusal of the
+mma_direct those of whole words; tests/test_refusals.py says which must be left, and the other tests expect their refusal of the
 rest. --grid-seed draws another sample; --full-grid runs every case in every way; --kernel chooses kernels.
 """
 

@@ -166,10 +166,10 @@ double estimate_tma_epilogue(const KernelTraits& kernel, const Config& config, M
   const bool drifts = config.pingpong && waves.count > kDriftWaves;
   const double slower = drifts ? 1 + kDrift * (kH200.dram_gb_per_s / device.gpu.dram_gb_per_s - 1) : 1;
   const double hidden = std::max(product * slower + kPingpongOrder, (product + kPingpongEpilogue * epilogue) / 2);
-  const double earlier =
-      only_stores(p) ? kTmaNoC * large_tiles(config) : 0;  // of two pingpong warpgroups, which take tiles in turn, half
+  // Two pingpong warpgroups take tiles in turn, so that each tile gains half as much.
+  const double earlier = only_stores(p) ? kTmaNoC * large_tiles(config) / (config.pingpong ? 2 : 1) : 0;
   const double tiles =
-      config.pingpong && waves.count > 1 ? waves.us(hidden, 0, earlier / 2) + epilogue : waves.us(product, epilogue, earlier);
+      config.pingpong && waves.count > 1 ? waves.us(hidden, 0, earlier) + epilogue : waves.us(product, epilogue, earlier);
   const bool waits = math == Math::f32_emulated && config.tile_m * config.tile_n >= 128 * 128;
   const double between = waits ? kPartsNextTile * (waves.count - 1) : 0;
   const double wide = math == Math::f32_emulated && config.tile_n == 128 ? kPartsWide : 0;

@@ -9,9 +9,9 @@
 namespace tc {
 
 // A block keeps the bf16 parts of tile_n columns of B in shared memory, all of K deep, and each of its warpgroups walks over tiles of
-// kRows rows of A. A tile lies in a slot as it lies in memory. The slot holds the tile of D then, if it is staged.
+// kRows rows of A. A slot of shared memory holds a tile as it lies in global memory, and afterwards the tile of D, if D is staged.
 struct WalkedShape {
-  static constexpr int kRows = 64, kTileK = 64, kPad = 8;
+  static constexpr int kRows = 64, kTileK = PartsLayout::kBlock, kPad = 8;
   int64_t depth, panels, walkers, slot_bytes;  // K tiles; of a product: panels of columns, and blocks of each
   int slots;                                   // of a warpgroup
 
@@ -22,7 +22,8 @@ struct WalkedShape {
     const int64_t sms = std::max<int64_t>(1, num_sms / std::max<int64_t>(1, p.batch));
     walkers = std::max<int64_t>(1, std::min(sms / panels, ceil_div(p.m, int64_t(kRows))));
     const int64_t staged = kRows * staged_pitch(config.tile_n) * 4, rows = std::clamp<int64_t>(p.m, 1, kRows);
-    const int64_t of_a = p.k == 0 ? 0 : 12 + ((rows - 1) * p.a.row + p.k) * 4;  // which may begin 12 bytes behind a boundary
+    const int64_t of_a =
+        p.k == 0 ? 0 : 12 + ((rows - 1) * p.a.row + p.k) * 4;  // rows may begin 12 bytes behind a multiple of 16
     slot_bytes = std::max(staged, ceil_div(of_a, int64_t(16)) * 16);
     slots = 2;
     if (smem_bytes(config) > config.smem_bytes) slots = 1;
@@ -36,7 +37,7 @@ struct WalkedShape {
     return order_of(p.d) == Order::row_major && alignment(p.d, p.m, p.n) >= 8 && p.n % 2 == 0;
   }
   static constexpr int warpgroups(const Config& config) { return config.threads / 128; }
-  // Of a K tile's parts.
+  // The bytes that the parts of a K tile of B take.
   static TC_HOST_DEVICE constexpr int k_tile_bytes(int columns) { return PartsLayout::kParts * columns * 128; }
   int64_t smem_bytes(const Config& config) const {
     return depth * k_tile_bytes(config.tile_n) + warpgroups(config) * slots * (slot_bytes + 8) +

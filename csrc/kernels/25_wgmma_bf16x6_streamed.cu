@@ -41,7 +41,7 @@ __global__ __launch_bounds__(kWgmmaBf16x6Streamed[I].threads, 1) void wgmma_bf16
   constexpr Config CONFIG = kWgmmaBf16x6Streamed[I];
   constexpr int COLS = CONFIG.tile_n, ROWS = WalkedShape::kRows, THREADS = CONFIG.threads, GROUPS = THREADS / 128;
   constexpr int STEPS = 2, STEP_K = STEPS * 16;  // whose products have sums of their own
-  static_assert(CONFIG.tile_m == ROWS && WalkedShape::kTileK == kSplitTile && WalkedShape::kPad == kRowPad);
+  static_assert(CONFIG.tile_m == ROWS && WalkedShape::kPad == kRowPad);
   constexpr int B_PART = COLS * 128, B_TILE = WalkedShape::k_tile_bytes(COLS);
 
   // ---- prologue ----

@@ -69,8 +69,8 @@ const char* fits_walked(const PlanKey& key, const Config& config, const DeviceSp
   return WalkedShape::refuses(with_a_dense(key, config), config, device.gpu.num_sms);
 }
 
-// mma_skinny and simt_skinny read a row-major B by vectors of a lane's columns, and element by element in a last step of K that is cut. A
-// vector that is longer than a row reaches into the next ones. If too few are left for the last step, those end before the vector.
+// mma_skinny and simt_skinny read a row-major B by vectors of a lane's columns, and a last step of K that is cut by element. A vector that is
+// longer than a row reads from the next rows too. It reads beyond B if the last step has too few of them.
 const char* fits_skinny(const PlanKey& key, const Config& config, const DeviceSpec& device) {
   const int64_t vector = config.tile_n / 8, step = config.tile_k * 2 / size_of(key.b.dtype) / config.warp_slices;
   const int64_t left = key.k % step, after = key.n + left * key.b.row;  // elements from the last whole step's last row on

@@ -223,6 +223,7 @@ def _config(name: str) -> dict:
 LONGEST_K = {"mma_stationary/0": 2752, "mma_stationary/1": 2432, "mma_streamed/0": 2304}
 LONGEST_K |= {"mma_direct/0": 128, "mma_direct/1": 256, "mma_direct/2": 512, "mma_direct/3": 1024}
 LONGEST_K |= {"wgmma_bf16x6_streamed/0": 624, "wgmma_bf16x6_streamed/1": 800, "wgmma_bf16x6_streamed/2": 576}
+SHORT_K = ("mma_direct", "wgmma_bf16x6_streamed")  # kernels to whose LONGEST_K adapted() cuts a case
 
 
 def adapted(case: Case, name: str) -> Case:
@@ -236,7 +237,7 @@ def adapted(case: Case, name: str) -> Case:
         case: the case.
         name: a name of a configuration, "NAME/INDEX" and modes.
     """
-    if name.startswith(("mma_direct/", "wgmma_bf16x6_streamed/")):
+    if name.split("/")[0] in SHORT_K:
         in_word = 4 // case.dtype.itemsize
         n, k = (-(-size // in_word) * in_word for size in (case.n, case.k))
         return replace(case, n=n, k=min(k, LONGEST_K[_base(name)] // case.dtype.itemsize))
@@ -255,8 +256,9 @@ def suited(case: Case, name: str) -> Case:
     kernel = next(x for x in _C.kernels() if x["name"] == name.split("/")[0])
     maths = set((_config(name) if "/" in name else kernel)["maths"])
     case = case if _maths(case) & maths else replace(case, dtype=torch.float32)
-    needs_it = "/" in name or name in ("mma_direct", "wgmma_bf16x6_streamed")
-    return adapted(case, name if "/" in name else f"{name}/0") if needs_it else case
+    if "/" in name:
+        return adapted(case, name)
+    return adapted(case, f"{name}/0") if name in SHORT_K else case
 
 
 def refusal(name: str, case: Case, args=None, out: torch.Tensor | None = None) -> str | None:
