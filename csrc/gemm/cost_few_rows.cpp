@@ -26,16 +26,17 @@ constexpr double kSimtWords = 1.2;     // the same with loads of 4 bytes, by han
 constexpr double kSkinnyRows = 0.85;
 constexpr double kSkinnyRowsK = 256;
 
-// simt_columns, by least squares to 190 times on an H200 (bench/results/h200-tried.md, "A warp for each column"), and then by hand.
+// simt_columns, by least squares to 400 times on an H200, rounded (bench/results/h200-tried-few-rows.md, "Eight lanes for a column").
 constexpr double kColumnsStart = 0.3;
-constexpr double kColumnsTurn = 0.04;    // of the loads that a warp has under way
-constexpr double kColumnsLoad = 0.136;   // the same of 512 bytes of B among them
-constexpr double kColumnsTile = 0.0376;  // a tile's instructions
+constexpr double kColumnsTurn = 0.1;     // of the loads that a warp has under way
+constexpr double kColumnsLoad = 0.105;   // the same of 512 bytes of B among them
+constexpr double kColumnsTile = 0.027;   // a tile's instructions
 constexpr double kColumnsSum = 0.0019;   // of them, of adding a sum of two lanes
-constexpr double kColumnsStep = 0.0013;  // of them, of a load of a step or four of its multiplications
-constexpr double kColumnsAgain = 0.6;    // of DRAM's time for B, of reading it for further rows
-constexpr double kColumnsRows = 0.3;     // of all, of further rows
-constexpr double kColumnsParts = 1.3;    // of DRAM's time, of long columns that four lanes read 64 bytes at a time
+constexpr double kColumnsStep = 0.0022;  // of them, of a load of a step or four of its multiplications
+constexpr double kColumnsAgain = 0.25;   // of DRAM's time for B, of reading it for further rows
+constexpr double kColumnsRows = 0.03;    // of all, of further rows
+constexpr double kColumnsParts = 1.39;   // of DRAM's time, of columns that four lanes read 64 bytes at a time
+constexpr double kColumnsTorn = 1.24;    // the same of a short K's columns that end within lines
 
 // simt_rows, fitted to 85 problems on an H200 (bench/results/h200-tried.md, "Rows of B, 512 bytes at a time").
 constexpr double kRowsStart = 0.08;
@@ -87,11 +88,13 @@ double estimate_columns(const KernelTraits&, const Config& config, Math, const P
   const int64_t sms = device.gpu.num_sms, work = blocks_of(p, config, modes);
   const double row_bytes = double(p.k) * size_of(p.b.dtype), lanes = config.tile_k / 8, columns = config.tile_n * lanes / 32;
   const double steps = std::ceil(std::ceil(row_bytes / (config.tile_k * 2)) / modes.k_slices);
-  const double turns = std::ceil(steps / config.stages);
+  const bool whole = int64_t(row_bytes) % (config.tile_k * 2) == 0;
+  // Eight lanes load what is left of K as early as a whole step, others after all steps.
+  const double turns = lanes != 8 && !whole ? std::ceil((steps - 1) / config.stages) + 1 : std::ceil(steps / config.stages);
   const double turn = kColumnsTurn + kColumnsLoad * columns * config.stages;
   const double waiting = double(ceil_div(work, sms * (config.threads / 32))) * turns * turn;
 
-  const bool by_element = p.k * size_of(p.b.dtype) % (config.tile_k * 2) != 0;
+  const bool by_element = p.k * size_of(p.b.dtype) % 16 != 0;
   const double loads = columns + config.tile_m, fmas = columns * config.tile_m * (is_f32(p.a.dtype) ? 1 : 3);
   const double instructions = kColumnsStep * (steps * (loads + fmas) + (by_element ? 4 * loads : 0));
   const double sums = kColumnsSum * std::log2(lanes) * columns * config.tile_m;
@@ -100,7 +103,8 @@ double estimate_columns(const KernelTraits&, const Config& config, Math, const P
   const double of_b = row_bytes * double(p.n) * double(matrices_of(p.b, p.batch)) / bytes_per_us(device);
   const int64_t tiles_m = std::max<int64_t>(1, ceil_div(p.m, config.tile_m));
   const double again = kColumnsAgain * double(tiles_m - 1) * of_b;
-  const double stream = (dram_us(p, modes.k_slices, device) + again) * (lanes < 8 && steps > 2 ? kColumnsParts : 1);
+  const double torn = lanes < 32 && int64_t(row_bytes) % 128 != 0 ? kColumnsTorn : 1;
+  const double stream = (dram_us(p, modes.k_slices, device) + again) * (lanes < 8 && steps > 1 ? kColumnsParts : 1) * torn;
   return norm4(waiting, busy, stream) * (1 + kColumnsRows * double(tiles_m - 1)) + kColumnsStart + kLaunch - kOverlap -
          idle_us(std::min(work, sms), device);
 }

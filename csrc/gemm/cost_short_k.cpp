@@ -124,15 +124,14 @@ constexpr double kKstageOdd = 2;          // of both, by element
 constexpr double kKstageAlone = 1.22;     // tiles that an SM finishes in the time of one
 constexpr double kKstageElements = 1.05;  // copies of an operand by element
 
-// simt_short. Its rate was fitted to 208 times on an H200, kSimtShortKTile by hand to 233 ("After the change of starts"), kSimtShortFullC and
-// kSimtShortOdd to 119 problems, as means of fits to halves (h200-tried.md, "Predictions of batches, again"), and the others to 382 ("Parts
-// of B that stay, and rows by bulk copies").
-constexpr double kSimtShortLaunch = 4.6, kSimtShortLaunchOne = 2.53;  // the second of one wave
-constexpr double kSimtShortKTile = 0.6;                               // the latency of a K tile's loads
+// simt_short, between least squares to 123 times and to 400, on an H200 (bench/results/h200-tried-float32.md, "Lanes of simt_short").
+constexpr double kSimtShortLaunch = 3.6, kSimtShortLaunchOne = 2.15;  // the second of one wave
+constexpr double kSimtShortKTile = 0.64;                              // the latency of a K tile's loads
+constexpr double kSimtShortLong = 0.35;                               // more of it, of 32 elements of K
 constexpr double kSimtShortLoad = 0.08;      // of 16 elements of K of 64 rows or columns, while only the instructions run
-constexpr double kSimtShortEpilogue = 0.37;  // the same of a tile of 64x64
-constexpr double kSimtShortFullC = 0.756;    // the same of its full C
-constexpr double kSimtShortOdd = 1.4;        // of both, by element
+constexpr double kSimtShortEpilogue = 0.44;  // the same of a tile of 64x64
+constexpr double kSimtShortFullC = 0.42;     // the same of its full C
+constexpr double kSimtShortOdd = 1.6;        // of both, by element
 
 }  // namespace
 
@@ -305,7 +304,8 @@ double estimate_simt_short(const KernelTraits& kernel, const Config& config, Mat
   const double busy = double(ceil_div(work, device.gpu.num_sms)) * (products + loads + epilogue);
   const double start = waves > 1 ? kSimtShortLaunch : kSimtShortLaunchOne;
   const double launch = start + (would_crowd(p, config, modes, device.gpu.num_sms) ? kKstageFreshGrid : 0);
-  return norm4(busy, waves * double(k_tiles) * kSimtShortKTile, dram_us(p, 1, device)) + launch;
+  const double k_tile = kSimtShortKTile + (config.tile_k > 16 ? kSimtShortLong : 0);
+  return norm4(busy, waves * double(k_tiles) * k_tile, dram_us(p, 1, device)) + launch;
 }
 
 }  // namespace tc

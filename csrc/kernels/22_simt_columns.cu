@@ -1,11 +1,13 @@
 // simt_columns: up to four rows against all of B, by warps that know nothing of one another.
 //
 // What changed from simt_skinny: a warp multiplies whole columns of B, whose K is contiguous. Its lanes read a column side by side, 512
-// bytes at a time, or four lanes read each of eight columns if K is short. They add their sums by shuffles. No warp waits for another,
-// and all warps of the GPU take columns in turn, so that no wave is left half empty. CUDA cores keep pace with memory in 16 bits, too.
+// bytes at a time, or eight or four lanes read each of several columns if K is short. They add their sums by shuffles. No warp waits for
+// another, and all warps of the GPU take columns in turn, so that no wave is left half empty. With eight lanes a tile takes about as long
+// as its loads, so that a warp loads its next tile before it finishes the last. CUDA cores keep pace with memory in 16 bits, too.
 //
 // Measured gain (H200): 1x5120x960 in fp32 takes 7.0 us, 10.6 in simt_skinny, and 8.8 in torch.addmm; 65536x1x256 18.4, 34.2 and 23.3.
-// 640 of 1x2704x32 in bf16 with a full C take 34.7, 70.3 in mma_skinny, and 44.5 in torch.baddbmm.
+// 640 of 1x2704x32 in bf16 with a full C take 34.7, 70.3 in mma_skinny, and 44.5 in torch.baddbmm; 350 of 1x2277x72 in fp16 47.3, 62.1
+// with four lanes for each column, and 64.6.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o simt_columns.cubin csrc/kernels/22_simt_columns.cu
 // Run:   python -m bench.sweep --kernel simt_columns --only 1,4096,4096
@@ -68,41 +70,71 @@ __global__ __launch_bounds__(kSimtColumns[I].threads,
   wait_on_dependencies();
   launch_dependents();
 
-  for (int work = first; work < schedule.size; work += WARPS * gridDim.x) {
-    const WorkTile work_tile = schedule[work];
-    const MatrixView a_view = matrix_of(p.a, work_tile.product), b_view = matrix_of(p.b, work_tile.product);
-    const int64_t m0 = int64_t(work_tile.tile.m) * BLK_M, n0 = int64_t(work_tile.tile.n) * BLK_N;
-    // Pointers beyond the matrix fall back to its last row or column. The sums that come of them are not stored.
-    const T* a_from[BLK_M];
-    const T* b_from[COLS];
+  constexpr int PER_LANE = (BLK_M * BLK_N + 31) / 32;  // of D's elements
+  const auto row_of = [&](int i) { return (lane + i * 32) / BLK_N; };
+  const auto col_of = [&](int i) { return (lane + i * 32) % BLK_N; };
+  Words<WORDS, WIDTH> a[STAGES][BLK_M], b[STAGES][COLS];  // (STAGES, BLK_M, WARP_K), (STAGES, BLK_N, WARP_K) over the warp
+  WorkTile work_tile;
+  const T* a_first;
+  const T* b_first;
+  int last_row, last_column;  // of the matrix, counted from the lane's first
+  float c[PER_LANE][1];
+  // Pointers beyond the matrix fall back to its last row or column. The sums that come of them are not stored.
+  const auto a_from = [&](int r) { return a_first + int64_t(min(r, last_row)) * p.a.row; };
+  const auto b_from = [&](int j) { return b_first + int64_t(min(j * AT_ONCE, last_column)) * p.b.col; };
+  constexpr bool SHORT = LANES == 8;    // serves a short K
+  const int whole = int(p.k / WARP_K);  // steps of which each lane has a vector
+  const int steps = SHORT && WIDTH == 16 ? (int(p.k / LANE_K) + LANES - 1) / LANES : whole;  // of which a lane has one
+  const auto load = [&](int stage, int step) {
+    const int64_t k0 = int64_t(step) * WARP_K;
+    if (!SHORT || step < whole || (q + 1) * LANE_K <= int(p.k - k0)) {
 #pragma unroll
-    for (int r = 0; r < BLK_M; ++r)
-      a_from[r] = static_cast<const T*>(a_view.data) + min(m0 + r, p.m - 1) * p.a.row + q * LANE_STEP;
-#pragma unroll
-    for (int j = 0; j < COLS; ++j)
-      b_from[j] = static_cast<const T*>(b_view.data) + min(n0 + j * AT_ONCE + column, p.n - 1) * p.b.col + q * LANE_STEP;
-
-    constexpr int PER_LANE = (BLK_M * BLK_N + 31) / 32;  // of D's elements
-    const auto row_of = [&](int i) { return (lane + i * 32) / BLK_N; };
-    const auto col_of = [&](int i) { return (lane + i * 32) % BLK_N; };
-    float c[PER_LANE][1] = {};
-#pragma unroll
-    for (int i = 0; i < PER_LANE; ++i)
-      if (row_of(i) < BLK_M) read_c<T>(product_of(p, work_tile.product), access, m0 + row_of(i), n0 + col_of(i), c[i]);
-    Words<WORDS, WIDTH> a[STAGES][BLK_M], b[STAGES][COLS];  // (STAGES, BLK_M, WARP_K), (STAGES, BLK_N, WARP_K) over the warp
-    const auto load = [&](int stage, int step) {
-      const int64_t k0 = int64_t(step) * WARP_K;
-#pragma unroll
-      for (int j = 0; j < COLS; ++j) b[stage][j].load(b_from[j] + k0, LANES);
+      for (int j = 0; j < COLS; ++j) b[stage][j].load(b_from(j) + k0, LANES);
 #pragma unroll
       for (int r = 0; r < BLK_M; ++r) {
-        if constexpr (WIDTH == 16) load_cached(a[stage][r].x, a_from[r] + k0);
-        else a[stage][r].load(a_from[r] + k0, LANES);
+        if constexpr (WIDTH == 16) load_cached(a[stage][r].x, a_from(r) + k0);
+        else a[stage][r].load(a_from(r) + k0, LANES);
       }
+    } else {
+#pragma unroll
+      for (int i = 0; i < WORDS; ++i) {
+#pragma unroll
+        for (int j = 0; j < COLS; ++j) b[stage][j].x[i] = 0;
+#pragma unroll
+        for (int r = 0; r < BLK_M; ++r) a[stage][r].x[i] = 0;
+      }
+    }
+  };
+  // Goes to a tile, and loads its first steps and its part of C.
+  const auto go_to = [&](int work) {
+    work_tile = schedule[work];
+    const MatrixView a_view = matrix_of(p.a, work_tile.product), b_view = matrix_of(p.b, work_tile.product);
+    const int64_t m0 = int64_t(work_tile.tile.m) * BLK_M, n0 = int64_t(work_tile.tile.n) * BLK_N;
+    a_first = static_cast<const T*>(a_view.data) + m0 * p.a.row + q * LANE_STEP;
+    b_first = static_cast<const T*>(b_view.data) + min(n0 + column, p.n - 1) * p.b.col + q * LANE_STEP;
+    const auto beyond = [](int64_t first, int64_t count, int most) {
+      return int(max(min(count - 1 - first, int64_t(most)), int64_t(0)));
     };
-    // Loads a lane's words by element. `left`: how many k lie in the matrix from its first one on.
+    last_row = beyond(m0, p.m, BLK_M), last_column = beyond(n0 + column, p.n, BLK_N);
+#pragma unroll
+    for (int i = 0; i < PER_LANE; ++i) {
+      c[i][0] = 0.f;
+      if (row_of(i) < BLK_M) read_c<T>(product_of(p, work_tile.product), access, m0 + row_of(i), n0 + col_of(i), c[i]);
+    }
+    const int end = min(work_tile.first + work_tile.count, steps);
+#pragma unroll
+    for (int s = 0; s < STAGES; ++s)
+      if (work_tile.first + s < end) load(s, work_tile.first + s);
+  };
+
+  if (first >= schedule.size) return;
+  go_to(first);
+#pragma unroll 1
+  for (int work = first; work < schedule.size;) {
+    // Loads a lane's words, by element if K ends among them. `left`: how many k lie in the matrix from its first one on.
     const auto load_elements = [](auto& words, const T* from, int left) {
       using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>;
+      if (WIDTH == 16 && left >= LANE_K) return words.load(from);
 #pragma unroll
       for (int i = 0; i < WORDS; ++i) {
         words.x[i] = 0;
@@ -145,42 +177,45 @@ __global__ __launch_bounds__(kSimtColumns[I].threads,
     };
 
     // ---- main loop ----
-    const int end = work_tile.first + work_tile.count;
-    // Vectors may reach past the end of a column into the next one. No column follows the last one, so a last step that is cut off
-    // loads element by element.
-    const int whole = min(end, int(p.k / WARP_K));
-#pragma unroll
-    for (int s = 0; s < STAGES; ++s)
-      if (work_tile.first + s < whole) load(s, work_tile.first + s);
-    int sum_from = work_tile.first;  // the first step in the lanes' sums
-    for (int step = work_tile.first; step < whole; step += STAGES) {
-      if (step == sum_from + kStepsOfSum) add_up(sum_from == work_tile.first), sum_from = step;
+    const int begin = work_tile.first, end = begin + work_tile.count, last = min(end, steps);
+    int sum_from = begin;  // the first step in the lanes' sums
+    for (int step = begin; step < last; step += STAGES) {
+      if (step == sum_from + kStepsOfSum) add_up(sum_from == begin), sum_from = step;
 #pragma unroll
       for (int s = 0; s < STAGES; ++s) {
-        if (step + s >= whole) break;
+        if (step + s >= last) break;
         multiply(s);
-        if (step + s + STAGES < whole) load(s, step + s + STAGES);
+        if (step + s + STAGES < last) load(s, step + s + STAGES);
       }
     }
-    if (max(work_tile.first, whole) < end) {
+    // What no step has of K. Vectors may not reach past its end: no column follows the last one.
+    if (max(begin, whole) < end && (!SHORT || WIDTH != 16 || p.k % LANE_K != 0)) {
       const int64_t k0 = int64_t(whole) * WARP_K;
-      const int left = int(p.k - k0) - q * LANE_STEP;
+      const int until_end = int(p.k - k0) - q * LANE_STEP, left = SHORT && WIDTH == 16 && until_end >= LANE_K ? 0 : until_end;
 #pragma unroll
-      for (int j = 0; j < COLS; ++j) load_elements(b[0][j], b_from[j] + k0, left);
+      for (int j = 0; j < COLS; ++j) load_elements(b[0][j], b_from(j) + k0, left);
 #pragma unroll
-      for (int r = 0; r < BLK_M; ++r) load_elements(a[0][r], a_from[r] + k0, left);
+      for (int r = 0; r < BLK_M; ++r) load_elements(a[0][r], a_from(r) + k0, left);
       multiply(0);
     }
-    add_up(sum_from == work_tile.first);
 
     // ---- epilogue ----
+    const WorkTile done = work_tile;
+    float of_c[PER_LANE][1];
+#pragma unroll
+    for (int i = 0; i < PER_LANE; ++i) of_c[i][0] = c[i][0];
+    work += WARPS * gridDim.x;
+    if (SHORT && work < schedule.size) go_to(work);  // its first loads go on during this tile's epilogue
+    add_up(sum_from == begin);
     __syncwarp();
+    const int64_t m0 = int64_t(done.tile.m) * BLK_M, n0 = int64_t(done.tile.n) * BLK_N;
 #pragma unroll
     for (int i = 0; i < PER_LANE; ++i) {
       if (row_of(i) >= BLK_M) break;
       float sum[1] = {sums[warp][row_of(i)][col_of(i)]};
-      finish_vector<T>(p, access, m0 + row_of(i), n0 + col_of(i), sum, c[i], work_tile.layer * p.d.batch);
+      finish_vector<T>(p, access, m0 + row_of(i), n0 + col_of(i), sum, of_c[i], done.layer * p.d.batch);
     }
+    if (!SHORT && work < schedule.size) go_to(work);
     __syncwarp();  // the next tile's sums take the place of this tile's
   }
 }

@@ -20,9 +20,12 @@ inline constexpr Config kSimtColumns[] = {
     // rows, columns, lanes of a column, stages, threads
     simt_columns_config(1, 2, 32, 2, 1024),  //
     simt_columns_config(1, 4, 32, 1, 1024),  //
-    simt_columns_config(1, 32, 4, 1, 896),   // for a short K
+    simt_columns_config(1, 32, 4, 1, 896),   // for the shortest K
     simt_columns_config(2, 4, 32, 2, 512),   //
     simt_columns_config(4, 4, 32, 2, 384),   //
+    simt_columns_config(1, 32, 8, 1, 640),   // for a short K, as the two below
+    simt_columns_config(1, 16, 8, 1, 768),   //
+    simt_columns_config(1, 16, 8, 2, 608),   //
 };
 
 }  // namespace tc

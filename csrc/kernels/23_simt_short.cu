@@ -83,6 +83,8 @@ __global__ __launch_bounds__(kSimtShort[I].threads, kSimtShort[I].blocks_per_sm)
   // Sums of kSumOf each, of which a thread reads and writes its own; then a warp's rows of 32 elements of D.
   __shared__ Vec<float, W> sums[ROWS][THREADS];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  // A quarter of a warp reads vectors of two rows and of four columns, as in simt_kstage.
+  const int lane_m = lane / 16 * 2 + lane % 2, lane_n = lane / 2 % 8;
   const int warp_m = warp / WARPS_N * WARP_ROWS, warp_n = warp % WARPS_N * 32;
   const auto below = [](int i) { return i / W * BAND + i % W; };  // rows from a thread's first to its row i
   const auto of_row = [&](int i) { return &sums[i / W][warp * 32 + i % W * (32 / W)]; };
@@ -98,7 +100,7 @@ __global__ __launch_bounds__(kSimtShort[I].threads, kSimtShort[I].blocks_per_sm)
     const TileIndex tile = schedule[work].tile;
     const int64_t m0 = int64_t(tile.m) * BLK_M, n0 = int64_t(tile.n) * BLK_N;
     // The lane's first element of D.
-    const int64_t m = m0 + warp_m + (access.d ? lane / 8 * W : 0), n = n0 + warp_n + (access.d ? lane % 8 * W : lane);
+    const int64_t m = m0 + warp_m + (access.d ? lane_m * W : 0), n = n0 + warp_n + (access.d ? lane_n * W : lane);
     a_tile.go_to(p.a.data, p.a.row, p.a.col, m0, p.m);
     b_tile.go_to(p.b.data, p.b.col, p.b.row, n0, p.n);
     const auto load = [&](int k_left) { a_tile.load(k_left), b_tile.load(k_left); };
@@ -141,8 +143,8 @@ __global__ __launch_bounds__(kSimtShort[I].threads, kSimtShort[I].blocks_per_sm)
           Vec<float, W> a_k[ROWS / W];
 #pragma unroll
           for (int i = 0; i < ROWS / W; ++i)
-            a_k[i] = *reinterpret_cast<const Vec<float, W>*>(a + k * ATile::PITCH + warp_m + i * BAND + lane / 8 * W);
-          const Vec<float, W> b_k = *reinterpret_cast<const Vec<float, W>*>(b + k * BTile::PITCH + warp_n + lane % 8 * W);
+            a_k[i] = *reinterpret_cast<const Vec<float, W>*>(a + k * ATile::PITCH + warp_m + i * BAND + lane_m * W);
+          const Vec<float, W> b_k = *reinterpret_cast<const Vec<float, W>*>(b + k * BTile::PITCH + warp_n + lane_n * W);
 #pragma unroll
           for (int i = 0; i < ROWS; ++i)
 #pragma unroll
@@ -172,7 +174,7 @@ __global__ __launch_bounds__(kSimtShort[I].threads, kSimtShort[I].blocks_per_sm)
       // The warp's elements change lanes, so that its stores lie side by side. A lane has a part of a column, which is a row of D^T.
       __syncwarp();
 #pragma unroll
-      for (int i = 0; i < ROWS; ++i) of_row(lane / 8 * W + below(i))[lane % 8] = reinterpret_cast<const Vec<float, W>&>(acc[i]);
+      for (int i = 0; i < ROWS; ++i) of_row(lane_m * W + below(i))[lane_n] = reinterpret_cast<const Vec<float, W>&>(acc[i]);
       __syncwarp();
       of_d.m = p.n, of_d.n = p.m;
       of_d.c.row = p.c.col, of_d.c.col = p.c.row;
