@@ -132,7 +132,7 @@ def test_repeats_are_bitwise_equal(kernel, m, n, k):
 
 
 def stability_cases():
-    """Yield (configuration, case) for every kernel whose blocks work together: on the K slices of a tile, or in clusters."""
+    """Yield (configuration, case) for every configuration: blocks work together on K slices, in clusters, or beside the next launch."""
     cases = (
         Case(137, 265, 331),  # tails in M, N and K; misaligned rows
         Case(40, 72, 24),  # K shorter than a stage
@@ -150,7 +150,7 @@ def stability_cases():
         Case(40, 264, 3000, batch=3, broadcast="(B,1,N)", batches=("stacked", "shared", "stacked")),
     )
     for kernel, names in KERNELS:
-        for name in names if kernel["split_k"] or len(kernel["clusters"]) > 1 else ():
+        for name in names:
             for case in all_adapted(cases, name):
                 if multiplies(kernel, name, case):
                     yield pytest.param(name, case, id=f"{name}-{case}")

@@ -6,8 +6,8 @@
 // as its loads, so that a warp loads its next tile before it finishes the last. CUDA cores keep pace with memory in 16 bits, too.
 //
 // Measured gain (H200): 1x5120x960 in fp32 takes 7.0 us, 10.6 in simt_skinny, and 8.8 in torch.addmm; 65536x1x256 18.4, 34.2 and 23.3.
-// 640 of 1x2704x32 in bf16 with a full C take 34.7, 70.3 in mma_skinny, and 44.5 in torch.baddbmm; 350 of 1x2277x72 in fp16 47.3, 62.1
-// with four lanes for each column, and 64.6.
+// 640 of 1x2704x32 in bf16 with a full C take 34.7, 70.3 in mma_skinny, and 44.5 in torch.baddbmm; 350 of 1x2277x72 in fp16 47.3, 67.6
+// by four lanes and without the next tile, and 64.6.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o simt_columns.cubin csrc/kernels/22_simt_columns.cu
 // Run:   python -m bench.sweep --kernel simt_columns --only 1,4096,4096
