@@ -41,11 +41,12 @@ constexpr double kStraddlingStores = 1.27;  // the same if rows of D begin withi
 constexpr double kStraddlingLines = 1.93;   // of L2: a row of 128 bytes that begins within a line, over one that begins with it
 constexpr double kStraddlingSectors = 3.2;  // the same of a row that begins within a sector of 32 bytes
 constexpr double kPartsOfLines = 0.4;       // by hand, of B from DRAM by TMA, if lines belong to two tiles
-constexpr double kOutOfStep = 0.04;      // by hand, of a row-major B from DRAM by TMA, unless a cluster reads four tiles of it
-constexpr double kTornStores = 1;        // of DRAM's time for D: what TMA's stores add where they tear sectors
-constexpr double kPairStraddling = 0.6;  // of what that adds, in clusters of two; larger ones gain nothing there: 3000 cubed
-constexpr double kInThrees = 0.887;      // share of the SMs that clusters of three occupy: 39 clusters on an H200
-constexpr double kInFours = 0.91;        // the same of clusters of four, 30, and of eight, 15
+constexpr double kOutOfStep = 0.04;  // by hand, of a row-major B from DRAM by TMA, unless a cluster reads four tiles of it
+constexpr double kTornStores = 1;    // of DRAM's time for D: what TMA's stores add where they tear sectors
+constexpr double kPairStraddling =
+    0.6;  // of what that adds, in clusters of two (h200-tried.md, "Large clusters whose rows straddle lines")
+constexpr double kInThrees = 0.887;  // share of the SMs that clusters of three occupy: 39 clusters on an H200
+constexpr double kInFours = 0.91;    // the same of clusters of four, 30, and of eight, 15
 
 // The longest queue of requests at a slice of L2 if blocks, `readers`, read the same K tile of an operand x, (outer, K). A slice
 // serves one request at a time, of at most 128 bytes, and a K tile of short rows lies in few lines: 7616x8x88 row-major, whose blocks
