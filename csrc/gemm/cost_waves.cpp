@@ -43,8 +43,8 @@ constexpr double kStraddlingSectors = 3.2;  // the same of a row that begins wit
 constexpr double kPartsOfLines = 0.4;       // by hand, of B from DRAM by TMA, if lines belong to two tiles
 constexpr double kOutOfStep = 0.04;  // by hand, of a row-major B from DRAM by TMA, unless a cluster reads four tiles of it
 constexpr double kTornStores = 1;    // of DRAM's time for D: what TMA's stores add where they tear sectors
-constexpr double kPairStraddling =
-    0.6;  // of what that adds, in clusters of two (h200-tried.md, "Large clusters whose rows straddle lines")
+// In clusters of two, of what straddling rows add; larger clusters take all of it (h200-tried.md, "Large clusters whose rows straddle lines").
+constexpr double kPairStraddling = 0.6;
 constexpr double kInThrees = 0.887;  // share of the SMs that clusters of three occupy: 39 clusters on an H200
 constexpr double kInFours = 0.91;    // the same of clusters of four, 30, and of eight, 15
 
