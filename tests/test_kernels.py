@@ -132,7 +132,10 @@ def test_repeats_are_bitwise_equal(kernel, m, n, k):
 
 
 def stability_cases():
-    """Yield (configuration, case): blocks share K slices and clusters, and every launch overlaps with the next."""
+    """Yield (configuration, case) for every kernel.
+
+    Launches overlap, and the blocks of some kernels share K slices or clusters.
+    """
     cases = (
         Case(137, 265, 331),  # tails in M, N and K; misaligned rows
         Case(40, 72, 24),  # K shorter than a stage

@@ -35,8 +35,9 @@ constexpr double kColumnsSum = 0.0019;   // of them, of adding a sum of two lane
 constexpr double kColumnsStep = 0.0022;  // of them, of a load of a step or four of its multiplications
 constexpr double kColumnsAgain = 0.25;   // of DRAM's time for B, of reading it for further rows
 constexpr double kColumnsRows = 0.03;    // of all, of further rows
-constexpr double kColumnsParts = 1.39;   // of DRAM's time, of columns that four lanes read 64 bytes at a time
-constexpr double kColumnsTorn = 1.24;    // the same of a short K's columns that end within lines
+constexpr double kColumnsParts = 1.39;   // of DRAM's time, of columns of more than 64 bytes that four lanes read
+constexpr double kColumnsTorn =
+    1.24;  // the same of columns that four or eight lanes read, and whose length is no multiple of 128 bytes
 
 // simt_rows, fitted to 85 problems on an H200 (bench/results/h200-tried.md, "Rows of B, 512 bytes at a time").
 constexpr double kRowsStart = 0.08;
@@ -88,13 +89,15 @@ double estimate_columns(const KernelTraits&, const Config& config, Math, const P
   const int64_t sms = device.gpu.num_sms, work = blocks_of(p, config, modes);
   const double row_bytes = double(p.k) * size_of(p.b.dtype), lanes = config.tile_k / 8, columns = config.tile_n * lanes / 32;
   const double steps = std::ceil(std::ceil(row_bytes / (config.tile_k * 2)) / modes.k_slices);
-  const bool whole = int64_t(row_bytes) % (config.tile_k * 2) == 0;
-  // Eight lanes load what is left of K as early as a whole step, others after all steps.
-  const double turns = lanes != 8 && !whole ? std::ceil((steps - 1) / config.stages) + 1 : std::ceil(steps / config.stages);
+  const bool whole = int64_t(row_bytes) % (config.tile_k * 2) == 0, rest = int64_t(row_bytes) % 16 != 0;
+  const bool vectors = alignment(p.a, p.m, p.k) == 16 && alignment(p.b, p.k, p.n) == 16;
+  // Eight lanes load vectors of a last step that is not whole as early as others. All else of it is loaded after the steps.
+  const double ahead = whole || (lanes == 8 && vectors) ? steps : steps - 1;
+  const double turns = std::ceil(ahead / config.stages) + (whole || (lanes == 8 && vectors && !rest) ? 0 : 1);
   const double turn = kColumnsTurn + kColumnsLoad * columns * config.stages;
   const double waiting = double(ceil_div(work, sms * (config.threads / 32))) * turns * turn;
 
-  const bool by_element = p.k * size_of(p.b.dtype) % 16 != 0;
+  const bool by_element = !whole && (rest || !vectors);
   const double loads = columns + config.tile_m, fmas = columns * config.tile_m * (is_f32(p.a.dtype) ? 1 : 3);
   const double instructions = kColumnsStep * (steps * (loads + fmas) + (by_element ? 4 * loads : 0));
   const double sums = kColumnsSum * std::log2(lanes) * columns * config.tile_m;

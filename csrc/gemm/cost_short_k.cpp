@@ -124,7 +124,8 @@ constexpr double kKstageOdd = 2;          // of both, by element
 constexpr double kKstageAlone = 1.22;     // tiles that an SM finishes in the time of one
 constexpr double kKstageElements = 1.05;  // copies of an operand by element
 
-// simt_short, between least squares to 123 times and to 400, on an H200 (bench/results/h200-tried-float32.md, "Lanes of simt_short").
+// simt_short, by hand from two fits on an H200, to 123 times and to these and older ones (bench/results/h200-tried-float32.md, "Lanes of
+// simt_short").
 constexpr double kSimtShortLaunch = 3.6, kSimtShortLaunchOne = 2.15;  // the second of one wave
 constexpr double kSimtShortKTile = 0.64;                              // the latency of a K tile's loads
 constexpr double kSimtShortLong = 0.35;                               // more of it, of 32 elements of K

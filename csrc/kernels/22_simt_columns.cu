@@ -6,8 +6,8 @@
 // as its loads, so that a warp loads its next tile before it finishes the last. CUDA cores keep pace with memory in 16 bits, too.
 //
 // Measured gain (H200): 1x5120x960 in fp32 takes 7.0 us, 10.6 in simt_skinny, and 8.8 in torch.addmm; 65536x1x256 18.4, 34.2 and 23.3.
-// 640 of 1x2704x32 in bf16 with a full C take 34.7, 70.3 in mma_skinny, and 44.5 in torch.baddbmm; 350 of 1x2277x72 in fp16 47.3, 67.6
-// by four lanes and without the next tile, and 64.6.
+// 640 of 1x2704x32 in bf16 with a full C take 39.6, and 44.5 in torch.baddbmm; 350 of 1x2277x72 in fp16 47.3, 67.6 by four lanes and
+// without the next tile, and 64.6.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o simt_columns.cubin csrc/kernels/22_simt_columns.cu
 // Run:   python -m bench.sweep --kernel simt_columns --only 1,4096,4096
@@ -82,12 +82,15 @@ __global__ __launch_bounds__(kSimtColumns[I].threads,
   // Pointers beyond the matrix fall back to its last row or column. The sums that come of them are not stored.
   const auto a_from = [&](int r) { return a_first + int64_t(min(r, last_row)) * p.a.row; };
   const auto b_from = [&](int j) { return b_first + int64_t(min(j * AT_ONCE, last_column)) * p.b.col; };
-  constexpr bool SHORT = LANES == 8;    // serves a short K
-  const int whole = int(p.k / WARP_K);  // steps of which each lane has a vector
-  const int steps = SHORT && WIDTH == 16 ? (int(p.k / LANE_K) + LANES - 1) / LANES : whole;  // of which a lane has one
+  constexpr bool AHEAD =
+      LANES == 8;  // loads the next tile before this tile's epilogue; elsewhere that spills, or gains nothing
+  constexpr bool PARTIAL =
+      AHEAD && WIDTH == 16;             // in the last step, lanes whose vector lies in K load it, and others load zeros
+  const int whole = int(p.k / WARP_K);  // steps in which each lane has a vector
+  const int steps = PARTIAL ? int((p.k / LANE_K + LANES - 1) / LANES) : whole;  // steps in which a lane has one
   const auto load = [&](int stage, int step) {
     const int64_t k0 = int64_t(step) * WARP_K;
-    if (!SHORT || step < whole || (q + 1) * LANE_K <= int(p.k - k0)) {
+    if (!PARTIAL || step < whole || (q + 1) * LANE_K <= int(p.k - k0)) {
 #pragma unroll
       for (int j = 0; j < COLS; ++j) b[stage][j].load(b_from(j) + k0, LANES);
 #pragma unroll
@@ -112,19 +115,20 @@ __global__ __launch_bounds__(kSimtColumns[I].threads,
     const int64_t m0 = int64_t(work_tile.tile.m) * BLK_M, n0 = int64_t(work_tile.tile.n) * BLK_N;
     a_first = static_cast<const T*>(a_view.data) + m0 * p.a.row + q * LANE_STEP;
     b_first = static_cast<const T*>(b_view.data) + min(n0 + column, p.n - 1) * p.b.col + q * LANE_STEP;
-    const auto beyond = [](int64_t first, int64_t count, int most) {
+    const auto following = [](int64_t first, int64_t count, int most) {
       return int(max(min(count - 1 - first, int64_t(most)), int64_t(0)));
     };
-    last_row = beyond(m0, p.m, BLK_M), last_column = beyond(n0 + column, p.n, BLK_N);
+    last_row = following(m0, p.m, BLK_M), last_column = following(n0 + column, p.n, BLK_N);
+    const int end = min(work_tile.first + work_tile.count, steps);
+#pragma unroll
+    for (int s = 0; s < STAGES; ++s)
+      if (work_tile.first + s < end) load(s, work_tile.first + s);
+    // After the loads, which would wait for it: it is converted where it is read.
 #pragma unroll
     for (int i = 0; i < PER_LANE; ++i) {
       c[i][0] = 0.f;
       if (row_of(i) < BLK_M) read_c<T>(product_of(p, work_tile.product), access, m0 + row_of(i), n0 + col_of(i), c[i]);
     }
-    const int end = min(work_tile.first + work_tile.count, steps);
-#pragma unroll
-    for (int s = 0; s < STAGES; ++s)
-      if (work_tile.first + s < end) load(s, work_tile.first + s);
   };
 
   if (first >= schedule.size) return;
@@ -188,10 +192,11 @@ __global__ __launch_bounds__(kSimtColumns[I].threads,
         if (step + s + STAGES < last) load(s, step + s + STAGES);
       }
     }
-    // What no step has of K. Vectors may not reach past its end: no column follows the last one.
-    if (max(begin, whole) < end && (!SHORT || WIDTH != 16 || p.k % LANE_K != 0)) {
+    // The rest of K, which the steps above did not multiply. Vectors may not reach past its end: no column follows the last one.
+    if (max(begin, whole) < end && (!PARTIAL || p.k % LANE_K != 0)) {
       const int64_t k0 = int64_t(whole) * WARP_K;
-      const int until_end = int(p.k - k0) - q * LANE_STEP, left = SHORT && WIDTH == 16 && until_end >= LANE_K ? 0 : until_end;
+      const int until_end = int(p.k - k0) - q * LANE_STEP;
+      const int left = PARTIAL && until_end >= LANE_K ? 0 : until_end;  // the last step had a whole vector already
 #pragma unroll
       for (int j = 0; j < COLS; ++j) load_elements(b[0][j], b_from(j) + k0, left);
 #pragma unroll
@@ -205,7 +210,7 @@ __global__ __launch_bounds__(kSimtColumns[I].threads,
 #pragma unroll
     for (int i = 0; i < PER_LANE; ++i) of_c[i][0] = c[i][0];
     work += WARPS * gridDim.x;
-    if (SHORT && work < schedule.size) go_to(work);  // its first loads go on during this tile's epilogue
+    if (AHEAD && work < schedule.size) go_to(work);  // its first loads go on during this tile's epilogue
     add_up(sum_from == begin);
     __syncwarp();
     const int64_t m0 = int64_t(done.tile.m) * BLK_M, n0 = int64_t(done.tile.n) * BLK_N;
@@ -215,7 +220,7 @@ __global__ __launch_bounds__(kSimtColumns[I].threads,
       float sum[1] = {sums[warp][row_of(i)][col_of(i)]};
       finish_vector<T>(p, access, m0 + row_of(i), n0 + col_of(i), sum, of_c[i], done.layer * p.d.batch);
     }
-    if (!SHORT && work < schedule.size) go_to(work);
+    if (!AHEAD && work < schedule.size) go_to(work);
     __syncwarp();  // the next tile's sums take the place of this tile's
   }
 }
