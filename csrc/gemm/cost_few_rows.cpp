@@ -35,9 +35,8 @@ constexpr double kColumnsSum = 0.0019;   // of them, of adding a sum of two lane
 constexpr double kColumnsStep = 0.0022;  // of them, of a load of a step or four of its multiplications
 constexpr double kColumnsAgain = 0.25;   // of DRAM's time for B, of reading it for further rows
 constexpr double kColumnsRows = 0.03;    // of all, of further rows
-constexpr double kColumnsParts = 1.39;   // of DRAM's time, of columns of more than 64 bytes that four lanes read
-constexpr double kColumnsTorn =
-    1.24;  // the same of columns that four or eight lanes read, and whose length is no multiple of 128 bytes
+// Of DRAM's time, for columns that four lanes read in several steps, and for those whose last line four or eight lanes read in part.
+constexpr double kColumnsParts = 1.39, kColumnsTorn = 1.24;
 
 // simt_rows, fitted to 85 problems on an H200 (bench/results/h200-tried.md, "Rows of B, 512 bytes at a time").
 constexpr double kRowsStart = 0.08;

@@ -82,11 +82,11 @@ __global__ __launch_bounds__(kSimtColumns[I].threads,
   // Pointers beyond the matrix fall back to its last row or column. The sums that come of them are not stored.
   const auto a_from = [&](int r) { return a_first + int64_t(min(r, last_row)) * p.a.row; };
   const auto b_from = [&](int j) { return b_first + int64_t(min(j * AT_ONCE, last_column)) * p.b.col; };
-  constexpr bool AHEAD =
-      LANES == 8;  // loads the next tile before this tile's epilogue; elsewhere that spills, or gains nothing
-  constexpr bool PARTIAL =
-      AHEAD && WIDTH == 16;             // in the last step, lanes whose vector lies in K load it, and others load zeros
-  const int whole = int(p.k / WARP_K);  // steps in which each lane has a vector
+  // A warp loads its next tile before this tile's epilogue. With other numbers of lanes that spills, or gains nothing.
+  constexpr bool AHEAD = LANES == 8;
+  // In the last step, lanes whose vector lies in K load it, and others load zeros.
+  constexpr bool PARTIAL = AHEAD && WIDTH == 16;
+  const int whole = int(p.k / WARP_K);                                          // steps in which each lane has a vector
   const int steps = PARTIAL ? int((p.k / LANE_K + LANES - 1) / LANES) : whole;  // steps in which a lane has one
   const auto load = [&](int stage, int step) {
     const int64_t k0 = int64_t(step) * WARP_K;
