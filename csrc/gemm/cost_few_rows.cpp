@@ -91,8 +91,8 @@ double estimate_columns(const KernelTraits&, const Config& config, Math, const P
   const bool whole = int64_t(row_bytes) % (config.tile_k * 2) == 0, rest = int64_t(row_bytes) % 16 != 0;
   const bool vectors = alignment(p.a, p.m, p.k) == 16 && alignment(p.b, p.k, p.n) == 16;
   // Eight lanes load vectors of a last step that is not whole as early as others. All else of it is loaded after the steps.
-  const double ahead = whole || (lanes == 8 && vectors) ? steps : steps - 1;
-  const double turns = std::ceil(ahead / config.stages) + (whole || (lanes == 8 && vectors && !rest) ? 0 : 1);
+  const bool early = lanes == 8 && vectors, late = !whole && (!early || rest);
+  const double turns = std::ceil((whole || early ? steps : steps - 1) / config.stages) + (late ? 1 : 0);
   const double turn = kColumnsTurn + kColumnsLoad * columns * config.stages;
   const double waiting = double(ceil_div(work, sms * (config.threads / 32))) * turns * turn;
 
