@@ -11,6 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import torch_addmm_tc as tc
+from torch_addmm_tc.integrations import routing
+from torch_addmm_tc.integrations.heads import fold, folds
 from torch_addmm_tc.testing.cases import Case, batch_grid, sample
 from torch_addmm_tc.testing.inputs import LAYOUTS
 from torch_addmm_tc.testing.reference import reference
@@ -254,6 +256,56 @@ def test_enabled_takes_every_form_of_a_batch(device, dtype, interception):
         ran = {event.key for event in profile.key_averages()}
         assert ran & {"tc::baddbmm", "tc::addmm"}, name
         assert torch.allclose(result.float(), expected.float(), atol=0.06, rtol=0.02), name
+
+
+def heads(shape, dtype, device, offset=0):
+    """Return the heads of several sequences, (sequences, heads, tokens, size): their leading dimensions are not one."""
+    sequences, count, tokens, size = shape
+    memory = torch.randn(sequences * tokens * count * size + offset, device=device).to(dtype)
+    return memory[offset:].view(sequences, tokens, count, size).transpose(1, 2)
+
+
+# Heads of 16 bytes and of others, at aligned and at other addresses; one sequence, one head, no tokens, no elements.
+@pytest.mark.parametrize("dtype", (torch.float16, torch.float32), ids=str)
+@pytest.mark.parametrize("offset", (0, 3, 8))
+@pytest.mark.parametrize(
+    "shape", ((3, 2, 24, 16), (2, 3, 7, 5), (1, 3, 8, 16), (2, 1, 8, 16), (2, 3, 0, 8), (2, 3, 4, 0)), ids=str
+)
+def test_enabled_takes_heads_of_several_sequences(device, dtype, offset, shape, interception):
+    q, k, v = (heads(shape, dtype, device, offset) for _ in range(3))
+    weights = torch.randn(*shape[:2], shape[2], shape[2], device=device).to(dtype)
+    for name, x, y in (("scores", q, k.mT), ("values", weights, v), ("transposed weights", weights.mT, v)):
+        expected = torch.matmul(x.double(), y.double())
+        with torch.no_grad(), tc.enabled(device), torch.profiler.profile() as profile:
+            result = torch.matmul(x, y)
+        ran = {event.key for event in profile.key_averages()}
+        assert ran & {"tc::baddbmm", "tc::addmm"} or routing.unsupported_reason(x, y, rank=4), name
+        assert result.dtype == dtype and result.is_contiguous() and result.shape == expected.shape, name
+        assert torch.allclose(result.double(), expected, atol=0.03 if dtype == torch.float16 else 1e-4, rtol=0.01), name
+
+
+def test_folded_heads_keep_every_bit(device):
+    """Copies of 16 bytes at a time keep the payloads of NaNs."""
+    bits = torch.randint(-(2**15), 2**15, (2, 24, 3, 16), dtype=torch.int16, device=device)
+    x = bits.view(torch.float16).transpose(1, 2)
+    for matrices, expected in ((x, bits.transpose(1, 2)), (x.mT, bits.transpose(1, 2).mT)):
+        folded = fold(matrices)
+        assert not folds(matrices) and torch.equal(folded.view(torch.int16), expected.reshape(6, *expected.shape[2:]))
+        assert (folded.stride(-1) == 1) == (matrices.stride(-1) == 1)
+
+
+def test_matmul_of_other_shapes_keeps_torchs_semantics(device, interception):
+    q = heads((2, 3, 8, 16), torch.float16, device)
+    with torch.no_grad(), tc.enabled(device):
+        for x, y in ((q, q[:, :1].mT), (q, q[0].mT), (q[0, 0], q.mT), (q, q[0, 0, 0])):
+            result = torch.matmul(x, y)
+            assert torch.allclose(result.double(), torch.matmul(x.double(), y.double()), atol=0.03, rtol=0.01)
+        with pytest.raises(RuntimeError):
+            torch.matmul(q, q)
+    x = q.float().requires_grad_()
+    with tc.enabled(device):
+        torch.matmul(x, q.float().mT).sum().backward()
+    assert x.grad is not None
 
 
 def test_enabled_leaves_gradients_to_torch(device):

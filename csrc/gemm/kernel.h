@@ -206,6 +206,7 @@ struct KernelTraits {
   MathSet in_order;
   OperandAccess access;
   bool split_k;                  // whether blocks can write the partial products of K slices to workspace
+  bool by_element;               // whether the epilogue writes columns of D as fast as rows
   Span<const Cluster> clusters;  // the shapes that every configuration can be launched with
   Span<const int> narrower;      // how many columns fewer than tile_n a tile may cover, in equal steps
   Span<const Config> configs;

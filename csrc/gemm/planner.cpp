@@ -138,17 +138,18 @@ Candidate evaluate(const KernelTraits& kernel, const Config& config, Math math, 
 // configuration without such a math is one candidate, which reports the reason.
 template <typename F>
 void for_each_candidate(const PlanKey& key, const DeviceSpec& device, const Scope& scope, F&& act) {
-  // Kernels write rows of D faster than columns. If epilogues wrote columns as fast, both orders would be worth a try.
+  // Most kernels write rows of D faster than columns. If all epilogues wrote columns as fast, both orders would be worth a try.
   const bool by_columns = order_of(key.d) == Order::col_major;
   const PlanKey of_transpose = exchange_operands(key);
   for (const KernelTraits& kernel : kernels()) {
+    const bool exchanges = kernel.by_element ? key.n < key.m : by_columns;
     const bool any = multiplies(kernel, key.a.dtype);
     for (const Config& config : kernel.configs) {
       if (!scope.holds(kernel, config)) continue;
       for (Math math : kMaths) {
         if (operand_dtype(math) != key.a.dtype || (any && !kernel.maths.has(math))) continue;
         // An exchange changes the order in which products of parts are added.
-        const bool exchanged = by_columns && !(key.batch_invariant && math == Math::f32_emulated);
+        const bool exchanged = exchanges && !(key.batch_invariant && math == Math::f32_emulated);
         act(evaluate(kernel, config, math, exchanged, exchanged ? of_transpose : key, device, scope));
         if (!any) break;
       }

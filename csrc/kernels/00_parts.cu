@@ -36,8 +36,7 @@ struct Sources {
 __device__ __forceinline__ void write_parts(__nv_bfloat16* parts, int64_t padded, const float (&v)[8], int64_t o, int64_t k,
                                             Magnitudes& seen) {
   PairParts pairs[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) pairs[i] = seen.note_pair(v[i * 2], v[i * 2 + 1]);
+  seen.split(pairs, [&](int i) { return v[i]; });
 #pragma unroll
   for (int part = 0; part < PartsLayout::kParts; ++part)
     store_whole(parts + (o * PartsLayout::kParts + part) * padded + k,
@@ -98,7 +97,7 @@ __global__ __launch_bounds__(THREADS, 4) void write_parts_of_both(const __grid_c
     }
   }
   __shared__ float of_warp[THREADS / 32];
-  const float of_lane = warp_max(seen.largest);
+  const float of_lane = warp_max(seen.largest());
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = of_lane;
   const bool lossy = __syncthreads_or(seen.lossy());
   if (threadIdx.x != 0) return;

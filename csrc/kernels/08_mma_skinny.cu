@@ -151,18 +151,12 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
         return rounded(b[stage][i].word(word, !by_element && is_odd(B_K_CONTIGUOUS ? b_from[i] : b_from[0] + i * p.b.row)));
       };
       if constexpr (PARTS) {
-        const auto pair = [&](uint32_t x, uint32_t y) { return seen.note_pair(__uint_as_float(x), __uint_as_float(y)); };
         PairParts a_parts[2][2], b_parts[2];
 #pragma unroll
-        for (int h = 0; h < 2; ++h)
-#pragma unroll
-          for (int i = 0; i < 2; ++i) a_parts[h][i] = pair(a_word(h, i * 2), a_word(h, i * 2 + 1));
+        for (int h = 0; h < 2; ++h) seen.split(a_parts[h], [&](int i) { return __uint_as_float(a_word(h, i)); });
 #pragma unroll
         for (int j = 0; j < MMAS_N; ++j) {
-#pragma unroll
-          for (int i = 0; i < 2; ++i)
-            b_parts[i] =
-                B_K_CONTIGUOUS ? pair(b_word(j, i * 2), b_word(j, i * 2 + 1)) : pair(b_word(i * 2, j), b_word(i * 2 + 1, j));
+          seen.split(b_parts, [&](int i) { return __uint_as_float(B_K_CONTIGUOUS ? b_word(j, i) : b_word(i, j)); });
           multiply_parts(acc[j], a_parts, b_parts);
         }
       } else {
@@ -225,7 +219,7 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
       }
     float least = 0.f;  // the least magnitude of a sum of parts that is as good as fp32's
     if (PARTS && __syncthreads_or(seen.lossy())) {
-      const float of_lane = warp_max(seen.largest);
+      const float of_lane = warp_max(seen.largest());
       if (lane == 0) largest[threadIdx.x / 32] = of_lane;
       __syncthreads();
       float of_block = 0.f;

@@ -159,7 +159,15 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
     else find_rows();
     wide = streamed.wide && left + q * kLaneK >= BLK_K;
   };
-  const auto load = [&](int step) { x[step].load(streamed, from, step * 16, left, wide); };
+  const auto load = [&](int k0) {  // half a K tile, from step k0 on
+    if (wide) {
+#pragma unroll
+      for (int k = k0; k < k0 + STEPS_OF_SUM; ++k) x[k].load_wide(streamed, from, k * 16);
+    } else {
+#pragma unroll
+      for (int k = k0; k < k0 + STEPS_OF_SUM; ++k) x[k].load_elements(streamed, from, k * 16, left);
+    }
+  };
   KTiles far = next;  // the K tile to prefetch
   const auto prefetch = [&] {
     if (!far.any(schedule)) return;
@@ -172,7 +180,7 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
   };
   begin_k_tile(false);
 #pragma unroll
-  for (int step = 0; step < K_STEPS; ++step) load(step);
+  for (int k0 = 0; k0 < K_STEPS; k0 += STEPS_OF_SUM) load(k0);
   begin_k_tile(!next.advance(schedule));
 #pragma unroll 1
   for (int i = 0; i < kAheadInL2; ++i) prefetch();
@@ -201,11 +209,10 @@ __global__ __launch_bounds__(kWgmmaBf16x6Rs[I].threads, 1) void wgmma_bf16x6_rs(
       for (int k0 = 0; k0 < K_STEPS; k0 += STEPS_OF_SUM) {
         SplitFragments<STEPS_OF_SUM> parts;
         parts.split(&x[k0], seen);
-#pragma unroll
-        for (int k = 0; k < STEPS_OF_SUM; ++k) load(k0 + k);
+        load(k0);
         if (k0 * 16 >= k_left) continue;  // all zeros
         wgmma_fence();
-        parts.template multiply<SHARED, STREAMS_A>(first, lesser, b, PART_BYTES, k0);
+        parts.template multiply<SHARED, STREAMS_A>(first, lesser, false, b, PART_BYTES, k0);
         wgmma_commit();
         wgmma_wait<0>();
 #pragma unroll

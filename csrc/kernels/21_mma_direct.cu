@@ -119,9 +119,9 @@ struct ExchangedPanel {
 // acc (COLUMNS, AT_ONCE * 8) = the products of parts of a panel's chunk and of some groups of rows of A. `fragments`: this lane's first in
 // the chunk. As in tile/parts.cuh, fp32 additions finish the products of first parts, 16 of K at a time. Tensor cores add the lesser
 // products over all of K, at most 2^-8 of the first.
-template <typename Panel, int AT_ONCE, int TILES, int STEPS>
-__device__ __forceinline__ void multiply_parts(float (&acc)[AT_ONCE][TILES][4], const PairParts (*a)[STEPS][2],
-                                               uint32_t fragments, int depth) {
+template <typename Panel, int AT_ONCE, int TILES, int PAIRS>
+__device__ __forceinline__ void multiply_parts(float (&acc)[AT_ONCE][TILES][4], const PairParts (*a)[PAIRS], uint32_t fragments,
+                                               int depth) {
   float lesser[AT_ONCE][TILES][4] = {};
   const auto add = [&](const auto& sums) {
 #pragma unroll
@@ -132,7 +132,7 @@ __device__ __forceinline__ void multiply_parts(float (&acc)[AT_ONCE][TILES][4], 
         for (int e = 0; e < 4; ++e) acc[i][t][e] += sums[i][t][e];
   };
 #pragma unroll
-  for (int s = 0; s < STEPS; ++s) {
+  for (int s = 0; s < PAIRS / 2; ++s) {
     if (s >= depth) break;
     uint32_t b[TILES][Panel::FRAGMENTS][4];
 #pragma unroll
@@ -144,7 +144,7 @@ __device__ __forceinline__ void multiply_parts(float (&acc)[AT_ONCE][TILES][4], 
 #pragma unroll
       for (int t = 0; t < TILES; ++t)
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; ++i) mma_m16n8<__nv_bfloat16>(sums[i][t], b[t][x], a[i][s][0].x[y], a[i][s][1].x[y]);
+        for (int i = 0; i < AT_ONCE; ++i) mma_m16n8<__nv_bfloat16>(sums[i][t], b[t][x], a[i][s * 2].x[y], a[i][s * 2 + 1].x[y]);
     };
 #pragma unroll
     for (int i = 0; i < kLesserProducts; ++i) multiply(lesser, lesser_part_of_x(i), lesser_part_of_y(i));
@@ -264,19 +264,14 @@ __global__ __launch_bounds__(kMmaDirect[I].threads, 1) void mma_direct(const Gem
       prefetch_lines(static_cast<const T*>(p.c.data) + (m0 + grid.step_m) * p.c.row + n0, p.c.row * sizeof(T), next_rows,
                      cols * int64_t(sizeof(T)), lane, 32);
     // In fp32 registers hold the parts of A, which leave no room for the next rows. These come to L2 meanwhile.
-    PairParts a_parts[PARTS ? GROUPS : 1][STEPS][2];
+    PairParts a_parts[PARTS ? GROUPS : 1][STEPS * 2];
     float least = 0.f;  // the least magnitude of a sum of parts that is as good as fp32's
     if constexpr (PARTS) {
       prefetch_lines(static_cast<const T*>(p.a.data) + (m0 + grid.step_m) * p.a.row, p.a.row * sizeof(T), next_rows,
                      p.k * int64_t(sizeof(T)), lane, 32);
       Magnitudes of_a;
 #pragma unroll
-      for (int i = 0; i < GROUPS; ++i)
-#pragma unroll
-        for (int s = 0; s < STEPS; ++s)
-#pragma unroll
-          for (int h = 0; h < 2; ++h)
-            a_parts[i][s][h] = of_a.note_pair(__uint_as_float(a[i][s][h * 2]), __uint_as_float(a[i][s][h * 2 + 1]));
+      for (int i = 0; i < GROUPS; ++i) of_a.split(a_parts[i], [&](int e) { return __uint_as_float(a[i][e / 4][e % 4]); });
       MarkedBlock marked;
       marked.note(of_a.mark_of_warp());
 #pragma unroll

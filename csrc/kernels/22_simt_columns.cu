@@ -39,6 +39,25 @@ __device__ __forceinline__ void load_cached(uint32_t (&x)[4], const void* from) 
   asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "l"(from));
 }
 
+// Adds the first HELD sums of LANES neighbouring lanes, of which this is lane q. In each turn two lanes divide between them the sums that
+// both hold, as long as there are two. Lane q's first sums are then those from number q * HELD / LANES on.
+template <int LANES, int HELD>
+__device__ __forceinline__ void add_lanes(float (&sums)[HELD], int q) {
+  if constexpr (LANES > 1) {
+    constexpr int LEFT = HELD > 1 ? HELD / 2 : 1;
+    const bool upper = HELD > 1 && q & LANES / 2;
+    float left[LEFT];
+#pragma unroll
+    for (int i = 0; i < LEFT; ++i) {
+      const float kept = sums[i], other = sums[HELD - LEFT + i];
+      left[i] = (upper ? other : kept) + __shfl_xor_sync(0xffffffff, upper ? kept : other, LANES / 2);
+    }
+    add_lanes<LANES / 2>(left, q);
+#pragma unroll
+    for (int i = 0; i < LEFT; ++i) sums[i] = left[i];
+  }
+}
+
 // Rows of A and columns of B begin at multiples of WIDTH bytes: 16 or 4.
 template <int I, Math MATH, int WIDTH>
 __global__ __launch_bounds__(kSimtColumns[I].threads,
@@ -47,13 +66,14 @@ __global__ __launch_bounds__(kSimtColumns[I].threads,
   constexpr int BLK_M = kSimtColumns[I].tile_m, BLK_N = kSimtColumns[I].tile_n, STAGES = kSimtColumns[I].stages;
   constexpr int WARPS = kSimtColumns[I].threads / 32, LANES = kSimtColumns[I].tile_k / 8;  // LANES: of a column
   constexpr int AT_ONCE = 32 / LANES, COLS = BLK_N / AT_ONCE;        // columns that a warp loads at once; of a lane
+  constexpr int SUMS = BLK_M * COLS;                                 // of a lane: its share of the elements of D in its columns
+  constexpr int FINISHED = SUMS > LANES ? SUMS / LANES : 1;          // of them, those that a lane finishes
   constexpr int WORDS = 4, PER_WORD = 4 / int(sizeof(T));            // words of a lane in a step, and their elements
   constexpr int LANE_K = WORDS * PER_WORD, WARP_K = LANES * LANE_K;  // elements of K that a lane, warp multiply in a step
   // Word i of lane q begins with the step's k = q * LANE_STEP + i * WORD_STEP. Single words lie side by side over the lanes.
   constexpr int LANE_STEP = WIDTH == 4 ? PER_WORD : LANE_K, WORD_STEP = WIDTH == 4 ? LANES * PER_WORD : PER_WORD;
 
   // ---- prologue ----
-  __shared__ float sums[WARPS][BLK_M][BLK_N], rests[WARPS][BLK_M][BLK_N];  // (WARPS, BLK_M, BLK_N)
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, q = lane % LANES, column = lane / LANES;
   // Neighbouring tiles are those of different blocks.
   const int first = blockIdx.x + warp * gridDim.x;
@@ -70,15 +90,18 @@ __global__ __launch_bounds__(kSimtColumns[I].threads,
   wait_on_dependencies();
   launch_dependents();
 
-  constexpr int PER_LANE = (BLK_M * BLK_N + 31) / 32;  // of D's elements
-  const auto row_of = [&](int i) { return (lane + i * 32) / BLK_N; };
-  const auto col_of = [&](int i) { return (lane + i * 32) % BLK_N; };
+  // The elements of D that the lane finishes. If there are fewer than lanes, neighbours finish the same one, and the first stores it.
+  constexpr int ALIKE = SUMS < LANES ? LANES / SUMS : 1;
+  const int finished = q * SUMS / LANES;
+  const bool stores = q % ALIKE == 0;
+  const auto row_of = [&](int i) { return (finished + i) / COLS; };
+  const auto col_of = [&](int i) { return (finished + i) % COLS * AT_ONCE + column; };
   Words<WORDS, WIDTH> a[STAGES][BLK_M], b[STAGES][COLS];  // (STAGES, BLK_M, WARP_K), (STAGES, BLK_N, WARP_K) over the warp
   WorkTile work_tile;
   const T* a_first;
   const T* b_first;
   int last_row, last_column;  // of the matrix, counted from the lane's first
-  float c[PER_LANE][1];
+  float c[FINISHED][1];
   // Pointers beyond the matrix fall back to its last row or column. The sums that come of them are not stored.
   const auto a_from = [&](int r) { return a_first + int64_t(min(r, last_row)) * p.a.row; };
   const auto b_from = [&](int j) { return b_first + int64_t(min(j * AT_ONCE, last_column)) * p.b.col; };
@@ -125,10 +148,8 @@ __global__ __launch_bounds__(kSimtColumns[I].threads,
       if (work_tile.first + s < end) load(s, work_tile.first + s);
     // After the loads, which would wait for it: it is converted where it is read.
 #pragma unroll
-    for (int i = 0; i < PER_LANE; ++i) {
-      c[i][0] = 0.f;
-      if (row_of(i) < BLK_M) read_c<T>(product_of(p, work_tile.product), access, m0 + row_of(i), n0 + col_of(i), c[i]);
-    }
+    for (int i = 0; i < FINISHED; ++i)
+      read_c<T>(product_of(p, work_tile.product), access, m0 + row_of(i), n0 + col_of(i), c[i]);
   };
 
   if (first >= schedule.size) return;
@@ -148,7 +169,8 @@ __global__ __launch_bounds__(kSimtColumns[I].threads,
             words.x[i] |= uint32_t(reinterpret_cast<const Bits&>(from[i * WORD_STEP + e])) << e * 16;
       }
     };
-    float acc[BLK_M][COLS] = {};  // the lane's sums
+    float acc[SUMS] = {};                             // (BLK_M, COLS): the lane's sums
+    float sum[FINISHED] = {}, excess[FINISHED] = {};  // of the elements that the lane finishes
     const auto multiply = [&](int stage) {
 #pragma unroll
       for (int i = 0; i < WORDS; ++i)
@@ -158,33 +180,28 @@ __global__ __launch_bounds__(kSimtColumns[I].threads,
           for (int r = 0; r < BLK_M; ++r)
 #pragma unroll
             for (int j = 0; j < COLS; ++j)
-              acc[r][j] = fmaf(element_of<T>(a[stage][r].x[i], e), element_of<T>(b[stage][j].x[i], e), acc[r][j]);
+              acc[r * COLS + j] =
+                  fmaf(element_of<T>(a[stage][r].x[i], e), element_of<T>(b[stage][j].x[i], e), acc[r * COLS + j]);
     };
-    // Adds the sums of a column's lanes to the tile's, which begin with them if `first`. What rounding adds to a sum is taken from the
+    // Adds the lanes' sums, and leaves each lane those that it finishes. What rounding adds to a sum is taken from the
     // next one (Kahan 1965).
-    const auto add_up = [&](bool first) {
+    const auto add_up = [&] {
+      add_lanes<LANES>(acc, q);
 #pragma unroll
-      for (int r = 0; r < BLK_M; ++r)
+      for (int i = 0; i < FINISHED; ++i) {
+        const float before = sum[i], more = acc[i] - excess[i];
+        sum[i] = before + more;
+        excess[i] = fabsf(sum[i]) <= FLT_MAX ? (sum[i] - before) - more : 0.f;
+      }
 #pragma unroll
-        for (int j = 0; j < COLS; ++j) {
-          float sum = acc[r][j];
-          acc[r][j] = 0.f;
-#pragma unroll
-          for (int lanes = LANES / 2; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffff, sum, lanes);
-          float& of_tile = sums[warp][r][j * AT_ONCE + column];
-          float& lost = rests[warp][r][j * AT_ONCE + column];
-          if (q != 0) continue;
-          const float before = first ? 0.f : of_tile, more = sum - (first ? 0.f : lost);
-          of_tile = before + more;
-          lost = fabsf(of_tile) <= FLT_MAX ? (of_tile - before) - more : 0.f;
-        }
+      for (float& x : acc) x = 0.f;
     };
 
     // ---- main loop ----
     const int begin = work_tile.first, end = begin + work_tile.count, last = min(end, steps);
     int sum_from = begin;  // the first step in the lanes' sums
     for (int step = begin; step < last; step += STAGES) {
-      if (step == sum_from + kStepsOfSum) add_up(sum_from == begin), sum_from = step;
+      if (step == sum_from + kStepsOfSum) add_up(), sum_from = step;
 #pragma unroll
       for (int s = 0; s < STAGES; ++s) {
         if (step + s >= last) break;
@@ -206,22 +223,19 @@ __global__ __launch_bounds__(kSimtColumns[I].threads,
 
     // ---- epilogue ----
     const WorkTile done = work_tile;
-    float of_c[PER_LANE][1];
+    float of_c[FINISHED][1];
 #pragma unroll
-    for (int i = 0; i < PER_LANE; ++i) of_c[i][0] = c[i][0];
+    for (int i = 0; i < FINISHED; ++i) of_c[i][0] = c[i][0];
     work += WARPS * gridDim.x;
     if (AHEAD && work < schedule.size) go_to(work);  // its first loads go on during this tile's epilogue
-    add_up(sum_from == begin);
-    __syncwarp();
+    add_up();
     const int64_t m0 = int64_t(done.tile.m) * BLK_M, n0 = int64_t(done.tile.n) * BLK_N;
 #pragma unroll
-    for (int i = 0; i < PER_LANE; ++i) {
-      if (row_of(i) >= BLK_M) break;
-      float sum[1] = {sums[warp][row_of(i)][col_of(i)]};
-      finish_vector<T>(p, access, m0 + row_of(i), n0 + col_of(i), sum, of_c[i], done.layer * p.d.batch);
+    for (int i = 0; i < FINISHED; ++i) {
+      float product[1] = {sum[i]};
+      if (stores) finish_vector<T>(p, access, m0 + row_of(i), n0 + col_of(i), product, of_c[i], done.layer * p.d.batch);
     }
     if (!AHEAD && work < schedule.size) go_to(work);
-    __syncwarp();  // the next tile's sums take the place of this tile's
   }
 }
 

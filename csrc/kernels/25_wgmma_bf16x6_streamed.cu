@@ -143,20 +143,23 @@ __global__ __launch_bounds__(kWgmmaBf16x6Streamed[I].threads, 1) void wgmma_bf16
         }
       };
       load(0);
+      float lesser[COLS / 2];  // all of K
 #pragma unroll 1
       for (int k0 = 0; k0 < int(p.k); k0 += STEP_K) {
         SplitFragments<STEPS> a;
         a.split(x, seen);
         load(k0 + STEP_K);
         const uint64_t y = tile_descriptor<true>(warp_uniform(panel + k0 / WalkedShape::kTileK * B_TILE), 0);
-        float first[COLS / 2], lesser[COLS / 2];
+        float first[COLS / 2];
         wgmma_fence();
-        a.template multiply<COLS, true>(first, lesser, y, B_PART, k0 % WalkedShape::kTileK / 16);
+        a.template multiply<COLS, true>(first, lesser, k0 > 0, y, B_PART, k0 % WalkedShape::kTileK / 16);
         wgmma_commit();
         wgmma_wait<0>();
 #pragma unroll
-        for (int i = 0; i < COLS / 2; ++i) acc[i] += first[i] + lesser[i];
+        for (int i = 0; i < COLS / 2; ++i) acc[i] += first[i];
       }
+#pragma unroll
+      for (int i = 0; i < COLS / 2; ++i) acc[i] += lesser[i];
     }
     const auto load_next = [&] {
       named_barrier<128>(1 + group);  // no warp needs the slot any more

@@ -38,7 +38,8 @@ namespace {
 // sm_80 and later: machine code for the architectures of the build, PTX for the rest. wgmma is Hopper's alone.
 constexpr int kAnySm = 999;
 
-constexpr bool kSplitK = true;  // KernelTraits::split_k
+constexpr bool kSplitK = true;     // KernelTraits::split_k
+constexpr bool kByElement = true;  // KernelTraits::by_element
 
 const char* fits_stationary(const PlanKey& key, const Config& config, const DeviceSpec& device) {
   const bool fits = StationaryShape(key, config, device.gpu.num_sms).chunks > 0;
@@ -109,7 +110,7 @@ template <auto& CONFIGS>
 KernelTraits rung(const char* name, const char* idea, Unit unit, MathSet maths, MathSet in_order, OperandAccess access,
                   bool split_k = false, decltype(KernelTraits::estimate_us) estimate_us = estimate_tiles,
                   Span<const Cluster> clusters = kSingleBlock, Span<const int> narrower = {},
-                  decltype(KernelTraits::can_implement) can_implement = nullptr) {
+                  decltype(KernelTraits::can_implement) can_implement = nullptr, bool by_element = false) {
   const bool hopper = unit == Unit::wgmma;
   return {
       name,
@@ -121,6 +122,7 @@ KernelTraits rung(const char* name, const char* idea, Unit unit, MathSet maths, 
       in_order,
       access,
       split_k,
+      by_element,
       clusters,
       narrower,
       CONFIGS,
@@ -204,7 +206,7 @@ Span<const KernelTraits> kernels() {
           kSingleBlock, {}, fits_direct),
       rung<kSimtColumns>("simt_columns", "for up to four rows: each warp multiplies columns of B of its own on CUDA cores",
                          Unit::simt, SimtColumnsMaths::set, kOtherOrder, OperandAccess::along_k, kSplitK, estimate_columns,
-                         kSingleBlock, {}, needs_32_bit_numbers),
+                         kSingleBlock, {}, needs_32_bit_numbers, kByElement),
       // It adds in the order of K, too. But zeros after K's end turn a sum of -0 into 0, and follow at other K than in other kernels.
       rung<kSimtShort>("simt_short", "fp32 on CUDA cores for the shortest K: the fewest instructions from load to store",
                        Unit::simt, SimtShortMaths::set, kOtherOrder, OperandAccess::any, !kSplitK, estimate_simt_short),

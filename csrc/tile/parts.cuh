@@ -24,11 +24,12 @@ struct PairParts {
 #pragma unroll
     for (uint32_t& part : x) {
       const __nv_bfloat162 rounded = __floats2bfloat162_rn(a, b);
-      const float2 taken = __bfloat1622float2(rounded);
       part = reinterpret_cast<const uint32_t&>(rounded);
-      a -= taken.x, b -= taken.y;
+      // By bits: __bfloat1622float2 takes twice the instructions.
+      a -= __uint_as_float(part << 16), b -= __uint_as_float(part & 0xffff0000);
     }
   }
+  __device__ __forceinline__ __nv_bfloat162 first() const { return reinterpret_cast<const __nv_bfloat162&>(x[0]); }
 };
 
 // The parts of x and y of the five lesser products, the smallest first: (0, 2), (1, 1), (2, 0), (0, 1), (1, 0). The sixth is (0, 0).
@@ -59,22 +60,42 @@ __device__ __forceinline__ float warp_max(float x) {
 
 // What an operand's elements say about their parts.
 struct Magnitudes {
-  static constexpr uint32_t kExactBits = 0x08800000;  // 2^-110: magnitudes from there on have exact parts
-  float largest = 0.f;
+  static constexpr uint32_t kExactBits = 0x08800000;         // 2^-110: magnitudes from there on have exact parts
+  __nv_bfloat162 largest_first = __float2bfloat162_rn(0.f);  // magnitude of first parts, in either half
   uint32_t smallest = UINT32_MAX;  // of nonzero elements: the bits without the sign, doubled, minus one
 
+  __device__ __forceinline__ void note_smallest(float x) { smallest = min(smallest, __float_as_uint(x) * 2 - 1); }
   __device__ __forceinline__ void note(float x) {
-    largest = fmaxf(largest, fabsf(x));
-    smallest = min(smallest, __float_as_uint(x) * 2 - 1);
+    largest_first = __hmax2(largest_first, __habs2(__float2bfloat162_rn(x)));
+    note_smallest(x);
   }
-  __device__ __forceinline__ PairParts note_pair(float x, float y) {
-    note(x), note(y);
-    return PairParts(x, y);
+
+  // Notes the elements x(0) to x(2 PAIRS - 1), and splits them. Few instructions look at first parts, two at a time. Where one of them
+  // is small, more look at the elements: a part of 0 may be that of an element which is not.
+  template <int PAIRS, typename F>
+  __device__ __forceinline__ void split(PairParts (&pairs)[PAIRS], F&& x) {
+    const __nv_bfloat162 bound = __float2bfloat162_rn(__uint_as_float(kExactBits));
+    __nv_bfloat162 least = __float2bfloat162_rn(FLT_MAX);
+#pragma unroll
+    for (int i = 0; i < PAIRS; ++i) {
+      pairs[i] = PairParts(x(i * 2), x(i * 2 + 1));
+      const __nv_bfloat162 magnitude = __habs2(pairs[i].first());
+      largest_first = __hmax2(largest_first, magnitude);
+      least = __hmin2(least, magnitude);
+    }
+    if (__hbgt2(least, bound)) return;
+#pragma unroll
+    for (int i = 0; i < PAIRS * 2; ++i) note_smallest(x(i));
+  }
+
+  // At least the largest magnitude: an element exceeds its first part by at most 2^-8 of that.
+  __device__ __forceinline__ float largest() const {
+    return fmaxf(__low2float(largest_first), __high2float(largest_first)) * (1.f + 0x1p-8f);
   }
   __device__ __forceinline__ bool lossy() const { return smallest < kExactBits * 2 - 1; }
   // PartsLayout's mark for what the warp's lanes have noted.
   __device__ __forceinline__ float mark_of_warp() const {
-    const float of_warp = warp_max(largest);
+    const float of_warp = warp_max(largest());
     return __any_sync(0xffffffff, lossy()) ? -of_warp : of_warp;
   }
 };
@@ -128,7 +149,7 @@ __device__ __forceinline__ void form_exact_sums(float (&acc)[N], const float* co
 #pragma unroll
     for (int i = 0; i < AT_ONCE; ++i) {
       const Magnitudes &row = of_x[i / 2 % 2], &column = of_y[i / 4 * 2 + i % 2];
-      const float least = least_sum(all, {row.largest, row.lossy()}, {column.largest, column.lossy()});
+      const float least = least_sum(all, {row.largest(), row.lossy()}, {column.largest(), column.lossy()});
       if (!is_as_good(acc[first + i], least)) acc[first + i] = exact[i];
     }
   }

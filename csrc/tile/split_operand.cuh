@@ -49,22 +49,21 @@ struct LaneElements {
 
   __device__ __forceinline__ float& operator()(int h, int i) { return x[ALONG_K ? h * kLaneK + i : i * 2 + h]; }
 
-  // Loads the four k that begin `step` k after `from`. `left`: how many of a row's k lie in the matrix from there on. `wide`: the
-  // source's loads are wide, and all k lie in the matrix.
-  __device__ __forceinline__ void load(const SplitSource& source, const float* const (&from)[2], int step, int64_t left,
-                                       bool wide) {
-    if (wide) {
-      constexpr int WORDS = ALONG_K ? kLaneK : 2;
+  // Loads the four k that begin `step` k after `from`, by wide loads of the source. All of them lie in the matrix.
+  __device__ __forceinline__ void load_wide(const SplitSource& source, const float* const (&from)[2], int step) {
+    constexpr int WORDS = ALONG_K ? kLaneK : 2;
 #pragma unroll
-      for (int v = 0; v < 2 * kLaneK / WORDS; ++v)
-        load_words(reinterpret_cast<uint32_t (&)[WORDS]>(x[v * WORDS]),
-                   ALONG_K ? from[v % 2] + step : from[0] + (step + v) * source.k_stride);
-    } else {
+    for (int v = 0; v < 2 * kLaneK / WORDS; ++v)
+      load_words(reinterpret_cast<uint32_t (&)[WORDS]>(x[v * WORDS]),
+                 ALONG_K ? from[v % 2] + step : from[0] + (step + v) * source.k_stride);
+  }
+  // The same by element. `left`: how many of a row's k lie in the matrix from `from` on.
+  __device__ __forceinline__ void load_elements(const SplitSource& source, const float* const (&from)[2], int step,
+                                                int64_t left) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h)
+    for (int h = 0; h < 2; ++h)
 #pragma unroll
-        for (int i = 0; i < kLaneK; ++i) (*this)(h, i) = step + i < left ? from[h][(step + i) * source.k_stride] : 0.f;
-    }
+      for (int i = 0; i < kLaneK; ++i) (*this)(h, i) = step + i < left ? from[h][(step + i) * source.k_stride] : 0.f;
   }
 };
 
@@ -75,23 +74,23 @@ struct SplitFragments {
 
   template <bool ALONG_K>
   __device__ __forceinline__ void split(LaneElements<ALONG_K>* x, Magnitudes& seen) {
+    PairParts pairs[STEPS * 4];  // pair (k, h, e) holds elements e * 2 and e * 2 + 1 of row h of step k
+    seen.split(pairs, [&](int i) { return x[i / 8](i / 4 % 2, i % 4); });
 #pragma unroll
     for (int k = 0; k < STEPS; ++k)
 #pragma unroll
       for (int h = 0; h < 2; ++h)
 #pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const PairParts pair = seen.note_pair(x[k](h, e * 2), x[k](h, e * 2 + 1));
+        for (int e = 0; e < 2; ++e)
 #pragma unroll
-          for (int part = 0; part < PartsLayout::kParts; ++part) of[k][part].x[e * 2 + h] = pair.x[part];
-        }
+          for (int part = 0; part < PartsLayout::kParts; ++part) of[k][part].x[e * 2 + h] = pairs[k * 4 + h * 2 + e].x[part];
   }
 
-  // first (64, N) = the products of first parts, and lesser (64, N) = the five others, with the N rows of the second operand at `y`,
-  // whose parts lie part_bytes apart. `begin`: the first step, within the K tile at `y`. IS_A: whether the fragments are of A, so that both
-  // orders add the same products in turn. The caller has fenced, and commits.
+  // first (64, N) = the products of first parts, and lesser (64, N) = the five others, or += if `adds`, with the N rows of the second
+  // operand at `y`, whose parts lie part_bytes apart. `begin`: the first step, within the K tile at `y`. IS_A: whether the fragments are
+  // of A, so that both orders add the same products in turn. The caller has fenced, and commits.
   template <int N, bool IS_A>
-  __device__ __forceinline__ void multiply(float (&first)[N / 2], float (&lesser)[N / 2], uint64_t y, int part_bytes,
+  __device__ __forceinline__ void multiply(float (&first)[N / 2], float (&lesser)[N / 2], bool adds, uint64_t y, int part_bytes,
                                            int begin) const {
     const auto step_of_y = [&](int part, int k) { return y + (part * part_bytes >> 4) + (begin + k) * kNextK<true>; };
 #pragma unroll
@@ -100,7 +99,7 @@ struct SplitFragments {
 #pragma unroll
       for (int k = 0; k < STEPS; ++k)
         wgmma<__nv_bfloat16, N, true, true>(
-            lesser, of[k][IS_A ? of_a : of_b], step_of_y(IS_A ? of_b : of_a, k), i > 0 || k > 0);
+            lesser, of[k][IS_A ? of_a : of_b], step_of_y(IS_A ? of_b : of_a, k), adds || i > 0 || k > 0);
     }
 #pragma unroll
     for (int k = 0; k < STEPS; ++k) wgmma<__nv_bfloat16, N, true, true>(first, of[k][0], step_of_y(0, k), k > 0);
@@ -126,16 +125,15 @@ struct SplitUnit {
 
   // Stores the parts as unit `unit` of a row of the K tile at `smem`, in wgmma's order (see kLaneK).
   __device__ __forceinline__ void store(uint32_t smem, int part_bytes, int row, int unit, Magnitudes& seen) const {
+    PairParts pairs[K / 2];  // four for either half, of every kLaneK elements the half's two
+    seen.split(pairs, [&](int i) { return x[i / 2 % 4 * kLaneK + i / 8 * 2 + i % 2]; });
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {  // half of the unit's k
-      PairParts pairs[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) pairs[i] = seen.note_pair(x[i * kLaneK + h * 2], x[i * kLaneK + h * 2 + 1]);
+    for (int h = 0; h < 2; ++h)
 #pragma unroll
       for (int part = 0; part < PartsLayout::kParts; ++part)
-        st_shared_16(smem + part * part_bytes + box_offset(row, unit * 2 + h),
-                     make_uint4(pairs[0].x[part], pairs[1].x[part], pairs[2].x[part], pairs[3].x[part]));
-    }
+        st_shared_16(
+            smem + part * part_bytes + box_offset(row, unit * 2 + h),
+            make_uint4(pairs[h * 4].x[part], pairs[h * 4 + 1].x[part], pairs[h * 4 + 2].x[part], pairs[h * 4 + 3].x[part]));
   }
 };
 

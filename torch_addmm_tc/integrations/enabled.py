@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_addmm_tc import _C
 from torch_addmm_tc.integrations import routing
+from torch_addmm_tc.integrations.heads import fold, folds
 from torch_addmm_tc.ops import ADDMM, BADDBMM, addmm, baddbmm, bmm, mm
 from torch_addmm_tc.ops import batch_invariant as batch_invariant_block
 from torch_addmm_tc.registration.fake import check
@@ -128,6 +129,20 @@ def _bmm(kind, recordable, batch1, batch2):
     return _leave(batch1, batch2)
 
 
+def _matmul(kind, recordable, x, y):
+    """Take products of heads, whose operands torch.matmul would copy. It computes all others by the operators above."""
+    if (
+        kind is not None
+        and x.ndim == y.ndim > 3
+        and x.shape[:-2] == y.shape[:-2]
+        and x.shape[-1] == y.shape[-2]
+        and _takes(kind, recordable, x, y, rank=x.ndim)
+        and not (folds(x) and folds(y))
+    ):
+        return _bmm(kind, recordable, fold(x), fold(y)).view(*x.shape[:-1], y.shape[-1])
+    return None
+
+
 def _leave_always(name):
     def leave(kind, recordable, *args, **kwargs):
         _leave(*[x for x in args if isinstance(x, torch.Tensor)][-2:], reason=f"aten::{name} stays with torch")
@@ -149,7 +164,7 @@ def _overload(name):
     return getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
 
 
-OPERATORS = {"addmm": _addmm, "mm": _mm, "baddbmm": _baddbmm, "bmm": _bmm}
+OPERATORS = {"addmm": _addmm, "mm": _mm, "baddbmm": _baddbmm, "bmm": _bmm, "matmul": _matmul}
 OPERATORS |= {name: _leave_always(name) for name in LEFT_ALWAYS if _overload(name)}
 
 
@@ -252,7 +267,8 @@ class Mode(TorchDispatchMode):
         kwargs = kwargs or {}
         if function := self.functions.get(func):
             result = function(_kind(*(x for x in args if isinstance(x, torch.Tensor))), True, *args, **kwargs)
-            return func(*args, **kwargs) if result is None else result
+            if result is not None:
+                return result
         with self:  # without autograd a composite operator, as aten::linear is, arrives here whole
             result = func.decompose(*args, **kwargs)
         return func(*args, **kwargs) if result is NotImplemented else result

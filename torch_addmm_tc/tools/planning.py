@@ -106,7 +106,8 @@ class Candidate:
         columns: columns of D that a tile covers: the configuration's "tile_n", or fewer.
         repack_a, repack_b: whether the operand is copied into the workspace first, because the kernel cannot read its layout,
             or its parts are written there.
-        exchanged: whether the kernel computes D^T = B^T A^T, because D is column-major.
+        exchanged: whether the kernel computes D^T = B^T A^T: because D is column-major, or because it has fewer columns than
+            rows, if the kernel writes columns as fast.
         workspace_bytes: the size of the workspace.
         from_table: whether a loaded table of measured plans picks the candidate (load_plans).
     """
@@ -186,7 +187,7 @@ class Plan:
 
     @property
     def exchanged(self) -> bool:
-        """Whether the candidates compute D^T = B^T A^T, because D is column-major."""
+        """Whether the pick, or the first candidate if none can run, computes D^T = B^T A^T."""
         return self.candidates[0].exchanged
 
     @property
