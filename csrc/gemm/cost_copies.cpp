@@ -23,7 +23,7 @@ constexpr double kReduceLayer = 0.035;       // of each layer, whose loads follo
 constexpr double kInL2 = 50e6;               // bytes that a reduction finds in L2
 constexpr double kFromL2 = 0.9;              // of their time from DRAM
 constexpr double kOddF32 = 0.4, kOdd16 = 1;  // by hand, of the bytes' time, more where a reduction goes by element
-constexpr double kPartsStart = 0.75;         // of the parts of fp32, until the product reads them
+constexpr double kPartsStart = 0.45;         // of the parts of fp32, until the product reads them
 // By hand, of an SM, a tile that make_k_contiguous transposes, however few of its elements lie in the matrix: 361 products of 1x704x22
 // whose B is transposed take 22.9 us on an H200, and were predicted to take 14 without it.
 constexpr double kTransposedTile = 0.45;

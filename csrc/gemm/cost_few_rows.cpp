@@ -26,17 +26,17 @@ constexpr double kSimtWords = 1.2;     // the same with loads of 4 bytes, by han
 constexpr double kSkinnyRows = 0.85;
 constexpr double kSkinnyRowsK = 256;
 
-// simt_columns, by least squares to 400 times on an H200, rounded (bench/results/h200-tried-few-rows.md, "Eight lanes for a column").
-constexpr double kColumnsStart = 0.3;
-constexpr double kColumnsTurn = 0.1;     // of the loads that a warp has under way
-constexpr double kColumnsLoad = 0.105;   // the same of 512 bytes of B among them
-constexpr double kColumnsTile = 0.027;   // a tile's instructions
-constexpr double kColumnsSum = 0.0019;   // of them, of adding a sum of two lanes
-constexpr double kColumnsStep = 0.0022;  // of them, of a load of a step or four of its multiplications
-constexpr double kColumnsAgain = 0.25;   // of DRAM's time for B, of reading it for further rows
-constexpr double kColumnsRows = 0.03;    // of all, of further rows
+// simt_columns, fitted to 188 problems on an H200, rounded (bench/results/h200-tried-few-rows.md, "Sums shared out by shuffles").
+constexpr double kColumnsStart = 0.26;
+constexpr double kColumnsTurn = 0.08;    // of the loads that a warp has under way
+constexpr double kColumnsLoad = 0.07;    // the same of 512 bytes of B among them
+constexpr double kColumnsTile = 0.03;    // a tile's instructions
+constexpr double kColumnsSum = 0.001;    // of them, of a shuffle that adds sums of two lanes
+constexpr double kColumnsStep = 0.0015;  // of them, of a load of a step or four of its multiplications
+constexpr double kColumnsAgain = 0.24;   // of DRAM's time for B, of reading it for further rows
+constexpr double kColumnsRows = 0.024;   // of all, of further rows
 // Of DRAM's time, for columns that four lanes read in several steps, and for those whose last line four or eight lanes read in part.
-constexpr double kColumnsParts = 1.39, kColumnsTorn = 1.24;
+constexpr double kColumnsParts = 1.65, kColumnsTorn = 1.03;
 
 // simt_rows, fitted to 85 problems on an H200 (bench/results/h200-tried.md, "Rows of B, 512 bytes at a time").
 constexpr double kRowsStart = 0.08;
@@ -99,8 +99,9 @@ double estimate_columns(const KernelTraits&, const Config& config, Math, const P
   const bool by_element = !whole && (rest || !vectors);
   const double loads = columns + config.tile_m, fmas = columns * config.tile_m * (is_f32(p.a.dtype) ? 1 : 3);
   const double instructions = kColumnsStep * (steps * (loads + fmas) + (by_element ? 4 * loads : 0));
-  const double sums = kColumnsSum * std::log2(lanes) * columns * config.tile_m;
-  const double busy = double(ceil_div(work, sms)) * (kColumnsTile + sums + instructions);
+  const double sums = columns * config.tile_m,
+               shuffles = sums - std::max(1., sums / lanes) + std::max(0., std::log2(lanes / sums));
+  const double busy = double(ceil_div(work, sms)) * (kColumnsTile + kColumnsSum * shuffles + instructions);
 
   const double of_b = row_bytes * double(p.n) * double(matrices_of(p.b, p.batch)) / bytes_per_us(device);
   const int64_t tiles_m = std::max<int64_t>(1, ceil_div(p.m, config.tile_m));

@@ -68,16 +68,18 @@ constexpr double kShiftedTile = 3;      // a tile's first copies of B, which not
 
 // What a wave of 128x128 tiles of wgmma_bf16x6 waits until the next one multiplies, fitted to 119 problems on an H200 together with
 // cost_copies.cpp's kPartsStart. Tiles of 128x64 wait less: 100352x512x128 with a full C takes 269 us in the former and 232 in the latter.
-constexpr double kPartsNextTile = 2.33;
+constexpr double kPartsNextTile = 2.2;
 // By hand, what tiles of 128 columns take beyond a launch (h200-tried-float32.md, "Parts of B that stay, and rows by bulk copies").
-constexpr double kPartsWide = 1.5;
+constexpr double kPartsWide = 1;
 
-// wgmma_bf16x6_rs, as means of fits to halves of 417 problems in fp32 on an H200.
-constexpr double kRsKTile = 0.62;  // a K tile's loads, splits and additions
-constexpr double kRsNarrow = 2.5;  // of it, where rows of the long operand are not aligned to 16 bytes
-constexpr double kRsStart = 0.6;   // the first loads
-constexpr double kRsTile = 0.75;   // from a tile's epilogue to the next tile's products
-constexpr double kRsFullC = 1.2;   // of the epilogue
+// wgmma_bf16x6_rs, fitted to 459 problems on an H200 (bench/results/h200-tried-float32.md, "Fewer instructions to split").
+constexpr double kRsKTile = 0.62;    // a K tile's loads, splits and additions
+constexpr double kRsNarrow = 2.5;    // of it, where rows of the long operand are not aligned to 16 bytes
+constexpr double kRsAcross = 1.07;   // of both, if the long operand is not contiguous along K
+constexpr double kRsElements = 0.2;  // more, if the producer splits 64 rows or columns that it loads by element
+constexpr double kRsStart = 0.3;     // the first loads
+constexpr double kRsTile = 0.5;      // from a tile's epilogue to the next tile's products
+constexpr double kRsFullC = 1.8;     // of the epilogue
 
 // An epilogue that reads and writes so many bytes of C and D for an element, over one of a 16-bit D with a full C.
 double of_bytes(double bytes) { return kBytesLeast + (1 - kBytesLeast) * bytes / 4; }
@@ -201,10 +203,14 @@ double estimate_interleaved(const KernelTraits& kernel, const Config& config, Ma
 double estimate_bf16x6_rs(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
                           const DeviceSpec& device) {
   const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
-  const bool streams_a = config.tile_m > config.tile_n;
-  const int by = streams_a ? alignment(p.a, p.m, p.k) : alignment(p.b, p.k, p.n);
-  const double loads = kRsKTile * (by < 16 ? kRsNarrow : 1);
-  const double product = norm4(tile_us(kernel, config, math, p, modes, device), k_tiles * loads);
+  const bool streams_a = config.tile_m > config.tile_n, a_along_k = order_of(p.a) == Order::row_major,
+             b_along_k = order_of(p.b) == Order::col_major;
+  const int a_by = alignment(p.a, p.m, p.k), b_by = alignment(p.b, p.k, p.n);
+  const double loads = kRsKTile * ((streams_a ? a_by : b_by) < 16 ? kRsNarrow : 1);
+  const double across = (streams_a ? a_along_k : b_along_k) ? 1 : kRsAcross;
+  const bool vectors = streams_a ? b_along_k && b_by == 16 : a_along_k && a_by == 16;  // of the other operand
+  const double split = vectors ? 1 : 1 + kRsElements * std::min(config.tile_m, config.tile_n) / 64;
+  const double product = norm4(tile_us(kernel, config, math, p, modes, device), k_tiles * loads) * across * split;
   const double epilogue =
       config.epilogue_us * (has_full_c(p) ? kRsFullC : 1) + activation_us(p.activation) * large_tiles(config) + kRsTile;
   return waves_of(config, p, modes, device, false).us(product, epilogue) + kRsStart + kLaunch - kOverlap -

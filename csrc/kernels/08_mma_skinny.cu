@@ -151,14 +151,18 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
         return rounded(b[stage][i].word(word, !by_element && is_odd(B_K_CONTIGUOUS ? b_from[i] : b_from[0] + i * p.b.row)));
       };
       if constexpr (PARTS) {
+        const auto of_a = [&](int i) { return __uint_as_float(a_word(i / 4, i % 4)); };
+        const auto of_b = [&](int i) { return __uint_as_float(B_K_CONTIGUOUS ? b_word(i / 4, i % 4) : b_word(i % 4, i / 4)); };
+        __nv_bfloat162 least = __float2bfloat162_rn(FLT_MAX);
         PairParts a_parts[2][2], b_parts[2];
 #pragma unroll
-        for (int h = 0; h < 2; ++h) seen.split(a_parts[h], [&](int i) { return __uint_as_float(a_word(h, i)); });
+        for (int h = 0; h < 2; ++h) seen.split(a_parts[h], least, [&](int i) { return of_a(h * 4 + i); });
 #pragma unroll
         for (int j = 0; j < MMAS_N; ++j) {
-          seen.split(b_parts, [&](int i) { return __uint_as_float(B_K_CONTIGUOUS ? b_word(j, i) : b_word(i, j)); });
+          seen.split(b_parts, least, [&](int i) { return of_b(j * 4 + i); });
           multiply_parts(acc[j], a_parts, b_parts);
         }
+        seen.look_closer<8>(least, of_a), seen.look_closer<MMAS_N * 4>(least, of_b);
       } else {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {  // one mma.sync takes half of a lane's k

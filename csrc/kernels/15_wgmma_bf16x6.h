@@ -18,10 +18,10 @@ constexpr Config wgmma_bf16x6_config(int tile_m, int tile_n, int stages, int gro
 
 inline constexpr Config kWgmmaBf16x6[] = {
     // tile_m, tile_n, stages, groups, boxes, TFLOP/s of fp32, epilogue us
-    wgmma_bf16x6_config(128, 128, 2, 2, 2, 135.f, 1.5f),
-    wgmma_bf16x6_config(64, 128, 3, 1, 1, 105.f, 1.5f),
-    wgmma_bf16x6_config(64, 64, 4, 1, 2, 100.f, 0.8f),
-    wgmma_bf16x6_config(128, 64, 2, 2, 2, 122.f, 0.8f),
+    wgmma_bf16x6_config(128, 128, 2, 2, 2, 140.f, 1.5f),
+    wgmma_bf16x6_config(64, 128, 3, 1, 1, 109.f, 1.5f),
+    wgmma_bf16x6_config(64, 64, 4, 1, 2, 104.f, 0.8f),
+    wgmma_bf16x6_config(128, 64, 2, 2, 2, 127.f, 0.8f),
 };
 
 }  // namespace tc

@@ -6,7 +6,8 @@
 // are many, and B, whose columns are then on wgmma's M, if the rows of A are few.
 //
 // Measured gain (H200): 64x4608x16384, row-major, takes 175 us for 457, and torch.addmm 217; 128x4096x4096 takes 74 us for 97. Where rows
-// are many the parts in memory are faster, because here every block of columns splits A again: 4096 cubed takes 2139 us for 1119.
+// are many the parts in memory are faster, because here every block of columns splits A again: 4096 cubed takes 2139 us for 1119. Splits
+// take most of the time; with fewer instructions for them (tile/parts.cuh) 48x32000x4096 takes 247 us for 284.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o rs.cubin csrc/kernels/17_wgmma_bf16x6_rs.cu
 // Run:   python -m bench.sweep --kernel wgmma_bf16x6_rs

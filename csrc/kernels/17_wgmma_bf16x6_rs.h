@@ -35,12 +35,12 @@ constexpr Config wgmma_bf16x6_rs_config(int tile_m, int tile_n, int stages, floa
 
 inline constexpr Config kWgmmaBf16x6Rs[] = {
     // tile_m, tile_n, stages, TFLOP/s of fp32, epilogue us
-    wgmma_bf16x6_rs_config(16, 128, 8, 23.7f, 1.2f),  //
-    wgmma_bf16x6_rs_config(32, 128, 8, 42.3f, 2.4f),  //
-    wgmma_bf16x6_rs_config(64, 128, 5, 64.f, 3.6f),   //
-    wgmma_bf16x6_rs_config(128, 16, 8, 23.7f, 1.2f),  //
-    wgmma_bf16x6_rs_config(128, 32, 8, 42.3f, 2.4f),  //
-    wgmma_bf16x6_rs_config(128, 64, 5, 64.f, 3.6f),
+    wgmma_bf16x6_rs_config(16, 128, 8, 29.5f, 1.2f),  //
+    wgmma_bf16x6_rs_config(32, 128, 8, 51.5f, 2.4f),  //
+    wgmma_bf16x6_rs_config(64, 128, 5, 75.f, 3.6f),   //
+    wgmma_bf16x6_rs_config(128, 16, 8, 28.f, 1.2f),   //
+    wgmma_bf16x6_rs_config(128, 32, 8, 51.5f, 2.4f),  //
+    wgmma_bf16x6_rs_config(128, 64, 5, 73.f, 3.6f),
 };
 
 }  // namespace tc

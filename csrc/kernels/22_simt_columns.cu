@@ -1,13 +1,13 @@
 // simt_columns: up to four rows against all of B, by warps that know nothing of one another.
 //
 // What changed from simt_skinny: a warp multiplies whole columns of B, whose K is contiguous. Its lanes read a column side by side, 512
-// bytes at a time, or eight or four lanes read each of several columns if K is short. They add their sums by shuffles. No warp waits for
-// another, and all warps of the GPU take columns in turn, so that no wave is left half empty. With eight lanes a tile takes about as long
-// as its loads, so that a warp loads its next tile before it finishes the last. CUDA cores keep pace with memory in 16 bits, too.
+// bytes at a time, or eight or four lanes read each of several columns if K is short. They add their sums by shuffles, which leave each lane
+// some of the sums to finish. No warp waits for another, and all warps of the GPU take columns in turn, so that no wave is left half empty.
+// With eight lanes a tile takes about as long as its loads, so that a warp loads its next tile before it finishes the last. CUDA cores keep
+// pace with memory in 16 bits, too.
 //
 // Measured gain (H200): 1x5120x960 in fp32 takes 7.0 us, 10.6 in simt_skinny, and 8.8 in torch.addmm; 65536x1x256 18.4, 34.2 and 23.3.
-// 640 of 1x2704x32 in bf16 with a full C take 39.6, and 44.5 in torch.baddbmm; 350 of 1x2277x72 in fp16 47.3, 67.6 by four lanes and
-// without the next tile, and 64.6.
+// 350 of 1x2277x72 in fp16 with a full C take 41.4, and 64.6 in torch.baddbmm; 1000000x3x40 in fp32 75.4, 103.8 in simt_kstage, and 101.0.
 //
 // Build: nvcc -std=c++17 -O3 -arch=sm_90a -Xptxas=-v -DTC_CONFIG=0 -cubin -o simt_columns.cubin csrc/kernels/22_simt_columns.cu
 // Run:   python -m bench.sweep --kernel simt_columns --only 1,4096,4096

@@ -70,12 +70,10 @@ struct Magnitudes {
     note_smallest(x);
   }
 
-  // Notes the elements x(0) to x(2 PAIRS - 1), and splits them. Few instructions look at first parts, two at a time. Where one of them
-  // is small, more look at the elements: a part of 0 may be that of an element which is not.
+  // Splits the elements x(0) to x(2 PAIRS - 1), and notes their first parts, two at a time. look_closer() with the same `least`, which
+  // begins as FLT_MAX in both halves, must follow.
   template <int PAIRS, typename F>
-  __device__ __forceinline__ void split(PairParts (&pairs)[PAIRS], F&& x) {
-    const __nv_bfloat162 bound = __float2bfloat162_rn(__uint_as_float(kExactBits));
-    __nv_bfloat162 least = __float2bfloat162_rn(FLT_MAX);
+  __device__ __forceinline__ void split(PairParts (&pairs)[PAIRS], __nv_bfloat162& least, F&& x) {
 #pragma unroll
     for (int i = 0; i < PAIRS; ++i) {
       pairs[i] = PairParts(x(i * 2), x(i * 2 + 1));
@@ -83,9 +81,19 @@ struct Magnitudes {
       largest_first = __hmax2(largest_first, magnitude);
       least = __hmin2(least, magnitude);
     }
-    if (__hbgt2(least, bound)) return;
+  }
+  // Notes the elements x(0) to x(COUNT - 1) if one of their first parts is small. A part of 0 may be that of an element which is not.
+  template <int COUNT, typename F>
+  __device__ __forceinline__ void look_closer(const __nv_bfloat162& least, F&& x) {
+    if (__hbgt2(least, __float2bfloat162_rn(__uint_as_float(kExactBits)))) return;
 #pragma unroll
-    for (int i = 0; i < PAIRS * 2; ++i) note_smallest(x(i));
+    for (int i = 0; i < COUNT; ++i) note_smallest(x(i));
+  }
+  template <int PAIRS, typename F>
+  __device__ __forceinline__ void split(PairParts (&pairs)[PAIRS], F&& x) {
+    __nv_bfloat162 least = __float2bfloat162_rn(FLT_MAX);
+    split(pairs, least, x);
+    look_closer<PAIRS * 2>(least, x);
   }
 
   // At least the largest magnitude: an element exceeds its first part by at most 2^-8 of that.
