@@ -24,6 +24,7 @@ constexpr double kInL2 = 50e6;               // bytes that a reduction finds in 
 constexpr double kFromL2 = 0.9;              // of their time from DRAM
 constexpr double kOddF32 = 0.4, kOdd16 = 1;  // by hand, of the bytes' time, more where a reduction goes by element
 constexpr double kPartsStart = 0.45;         // of the parts of fp32, until the product reads them
+constexpr double kPartsElements = 0.8;       // more, if an operand is not read in vectors along K
 // By hand, of an SM, a tile that make_k_contiguous transposes, however few of its elements lie in the matrix: 361 products of 1x704x22
 // whose B is transposed take 22.9 us on an H200, and were predicted to take 14 without it.
 constexpr double kTransposedTile = 0.45;
@@ -44,7 +45,9 @@ double repack_us(const MatrixKey& x, int64_t batch, int64_t outer, int64_t k, bo
 double parts_us(const PlanKey& p, const DeviceSpec& device) {
   const PartsLayout a{p.m, p.k, matrices_of(p.a, p.batch)}, b{p.n, p.k, matrices_of(p.b, p.batch)};
   const double bytes = double(p.m * a.products + p.n * b.products) * double(p.k) * 4 + double(a.bytes()) + double(b.bytes());
-  return bytes / bytes_per_us(device) + kPartsStart + kLaunch;
+  const bool a_vectors = order_of(p.a) == Order::row_major && alignment(p.a, p.m, p.k) == 16;
+  const bool b_vectors = order_of(p.b) == Order::col_major && alignment(p.b, p.k, p.n) == 16;
+  return bytes / bytes_per_us(device) + kPartsStart + (a_vectors && b_vectors ? 0 : kPartsElements) + kLaunch;
 }
 
 // The reduction reads the partial sums, from L2 as far as they fit. It goes by element where a row is no multiple of four.

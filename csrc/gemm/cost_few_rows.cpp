@@ -28,15 +28,15 @@ constexpr double kSkinnyRowsK = 256;
 
 // simt_columns, fitted to 188 problems on an H200, rounded (bench/results/h200-tried-few-rows.md, "Sums shared out by shuffles").
 constexpr double kColumnsStart = 0.26;
-constexpr double kColumnsTurn = 0.08;    // of the loads that a warp has under way
-constexpr double kColumnsLoad = 0.07;    // the same of 512 bytes of B among them
-constexpr double kColumnsTile = 0.03;    // a tile's instructions
-constexpr double kColumnsSum = 0.001;    // of them, of a shuffle that adds sums of two lanes
-constexpr double kColumnsStep = 0.0015;  // of them, of a load of a step or four of its multiplications
-constexpr double kColumnsAgain = 0.24;   // of DRAM's time for B, of reading it for further rows
-constexpr double kColumnsRows = 0.024;   // of all, of further rows
+constexpr double kColumnsTurn = 0.15;    // of the loads that a warp has under way
+constexpr double kColumnsLoad = 0.064;   // the same of 512 bytes of B among them
+constexpr double kColumnsTile = 0.032;   // a tile's instructions
+constexpr double kColumnsSum = 0.0009;   // of them, of a shuffle that adds sums of two lanes
+constexpr double kColumnsStep = 0.0016;  // of them, of a load of a step or four of its multiplications
+constexpr double kColumnsAgain = 0.16;   // of DRAM's time for B, of reading it for further rows
+constexpr double kColumnsRows = 0.012;   // of all, of further rows
 // Of DRAM's time, for columns that four lanes read in several steps, and for those whose last line four or eight lanes read in part.
-constexpr double kColumnsParts = 1.65, kColumnsTorn = 1.03;
+constexpr double kColumnsParts = 1.65, kColumnsTorn = 1.07;
 
 // simt_rows, fitted to 85 problems on an H200 (bench/results/h200-tried.md, "Rows of B, 512 bytes at a time").
 constexpr double kRowsStart = 0.08;

@@ -131,16 +131,15 @@ def _bmm(kind, recordable, batch1, batch2):
 
 def _matmul(kind, recordable, x, y):
     """Take products of heads, whose operands torch.matmul would copy. It computes all others by the operators above."""
-    if (
-        kind is not None
-        and x.ndim == y.ndim > 3
-        and x.shape[:-2] == y.shape[:-2]
-        and x.shape[-1] == y.shape[-2]
-        and _takes(kind, recordable, x, y, rank=x.ndim)
-        and not (folds(x) and folds(y))
-    ):
-        return _bmm(kind, recordable, fold(x), fold(y)).view(*x.shape[:-1], y.shape[-1])
-    return None
+    if kind is None or x.ndim < 4 or y.ndim != x.ndim:
+        return None
+    of_x, of_y = x.shape, y.shape
+    if of_x[:-2] != of_y[:-2] or of_x[-1] != of_y[-2] or not _takes(kind, recordable, x, y, rank=x.ndim):
+        return None
+    if folds(x) and folds(y):
+        return None
+    product = BADDBMM(None, fold(x), fold(y)) if x.dtype in SIXTEEN_BIT else bmm(fold(x), fold(y))
+    return product.view(*of_x[:-1], of_y[-1])
 
 
 def _leave_always(name):

@@ -1,6 +1,6 @@
 """Matrices with several leading dimensions, as the heads of several sequences are, as one batch."""
 
-import itertools
+import math
 
 import torch
 
@@ -9,8 +9,13 @@ WIDE = torch.complex128  # elements of 16 bytes
 
 def folds(x) -> bool:
     """Whether the leading dimensions of a tensor, (..., rows, columns), are one without a copy."""
-    leading = [(size, stride) for size, stride in zip(x.shape[:-2], x.stride()) if size != 1]
-    return x.numel() == 0 or all(outer == size * inner for (_, outer), (size, inner) in itertools.pairwise(leading))
+    sizes, strides, expected = x.shape, x.stride(), None
+    for i in range(len(sizes) - 3, -1, -1):
+        if sizes[i] != 1:
+            if expected not in (None, strides[i]):
+                return 0 in sizes
+            expected = sizes[i] * strides[i]
+    return True
 
 
 def fold(x) -> torch.Tensor:
@@ -20,13 +25,15 @@ def fold(x) -> torch.Tensor:
     torch.matmul's own copies transpose, and move single elements: 16x12 heads of 512x64 in fp16 on an H200 take 18.1 us, and
     7.1 here.
     """
-    if not folds(x):
-        x = _copy(x.mT).mT if x.stride(-1) != 1 and x.stride(-2) == 1 else _copy(x)
-    return x.flatten(0, -3)
+    if folds(x):
+        return x.flatten(0, -3)
+    if x.stride(-1) != 1 and x.stride(-2) == 1:
+        return _copy(x.mT).mT
+    return _copy(x)
 
 
 def _copy(x) -> torch.Tensor:
-    count = WIDE.itemsize // x.element_size()
-    aligned = x.data_ptr() % WIDE.itemsize == 0
-    whole = x.stride(-1) == 1 and not any(y % count for y in (x.shape[-1], x.storage_offset(), *x.stride()[:-1]))
-    return x.view(WIDE).contiguous().view(x.dtype) if aligned and whole else x.contiguous()
+    (*_, rows, columns), (*strides, last), count = x.shape, x.stride(), WIDE.itemsize // x.element_size()
+    if last == 1 and x.data_ptr() % WIDE.itemsize == 0 and math.gcd(columns, x.storage_offset(), *strides) % count == 0:
+        return x.view(WIDE).reshape(-1, rows, columns // count).view(x.dtype)
+    return x.reshape(-1, rows, columns)
