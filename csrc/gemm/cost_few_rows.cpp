@@ -26,7 +26,7 @@ constexpr double kSimtWords = 1.2;     // the same with loads of 4 bytes, by han
 constexpr double kSkinnyRows = 0.85;
 constexpr double kSkinnyRowsK = 256;
 
-// simt_columns, fitted to 188 problems on an H200, rounded (bench/results/h200-tried-few-rows.md, "Sums shared out by shuffles").
+// simt_columns, fitted to 410 problems on an H200, rounded (bench/results/h200-tried-few-rows.md, "Sums shared out by shuffles").
 constexpr double kColumnsStart = 0.26;
 constexpr double kColumnsTurn = 0.15;    // of the loads that a warp has under way
 constexpr double kColumnsLoad = 0.064;   // the same of 512 bytes of B among them
