@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.library import opcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
@@ -292,6 +293,23 @@ def test_folded_heads_keep_every_bit(device):
         folded = fold(matrices)
         assert not folds(matrices) and torch.equal(folded.view(torch.int16), expected.reshape(6, *expected.shape[2:]))
         assert (folded.stride(-1) == 1) == (matrices.stride(-1) == 1)
+
+
+def test_matmul_of_heads_returns_no_view(device, interception):
+    q = heads((2, 3, 8, 16), torch.float16, device)
+    with torch.no_grad(), tc.enabled(device):
+        results = torch.matmul(q, q.mT), torch.matmul(q[:, 0], q[0, 0].mT)
+    for result in results:
+        assert not result._is_view()
+        result.mul_(torch.ones(1, dtype=torch.float16, device=device, requires_grad=True))
+
+
+def test_traces_of_heads_assume_no_alignment(device):
+    q = heads((2, 3, 8, 16), torch.float16, device)
+    with torch.no_grad(), tc.enabled(device):
+        graph = make_fx(lambda x: torch.matmul(x, x.mT), tracing_mode="real")(q)
+    other = heads((2, 3, 8, 16), torch.float16, device, offset=1)
+    assert torch.allclose(graph(other).double(), other.double() @ other.double().mT, atol=0.03, rtol=0.01)
 
 
 def test_matmul_of_other_shapes_keeps_torchs_semantics(device, interception):

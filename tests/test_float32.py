@@ -116,6 +116,18 @@ def test_tiny_values_keep_their_bits(kernel, value):
     assert product(b.t().contiguous(), a.t()).error(run(kernel, b.t().contiguous(), a.t())) <= 1
 
 
+@pytest.mark.parametrize("value", (2.0**-134, 2.0**-140, 2.0**-149), ids=str)
+@pytest.mark.parametrize("kernel", CONFIGS)
+def test_operands_whose_first_parts_are_all_zero(kernel, value):
+    """Elements of up to 2^-134 are 0 in bf16: alone in an operand, and beside others."""
+    k = taken(kernel, 200)
+    for rows in (slice(None), slice(0, 64), slice(7, 8)):
+        a, b = torch.ones(130, k, device="cuda"), torch.full((k, 141), 2.0**120, device="cuda")
+        a[rows] = value
+        assert product(a, b).error(run(kernel, a, b)) <= 1
+        assert product(b.t().contiguous(), a.t()).error(run(kernel, b.t().contiguous(), a.t())) <= 1
+
+
 def test_replays_of_a_graph_see_values_that_come_and_go():
     a, b = torch.randn(300, 520, device="cuda"), torch.randn(520, 264, device="cuda")
     c, graph = torch.randn(264, device="cuda"), torch.cuda.CUDAGraph()

@@ -225,7 +225,8 @@ def test_tma_kernels_are_unsupported_where_coordinates_overflow():
 def test_kernels_refuse_what_their_32_bit_numbers_do_not_hold(name, sizes, reason):
     m, n, k = sizes
     a, b = torch.empty(m, k, device="meta"), torch.empty(k, n, device="meta")
-    out = torch.empty(m, 2 * n, device="meta")[:, :n]  # not contiguous along M, so that the planner exchanges no operands
+    # Not contiguous along M, and with more columns than rows where simt_columns is asked: the planner exchanges no operands.
+    out = torch.empty(m, 2 * n, device="meta")[:, :n]
     key = problem_key(None, a, b, out=out)
     assert {x.reason for x in Plan.of(key, H200, name).candidates} == {reason}
     assert Plan.of(key, H200).pick

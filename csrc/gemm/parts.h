@@ -20,7 +20,7 @@ struct PartsLayout {
 
   int64_t padded() const { return ceil_div(k, kBlock) * kBlock; }
   int64_t pitch() const { return kParts * padded(); }
-  // A strip of K of 64 rows has a mark: the largest magnitude in it, negative if it has an element that its parts do not hold exactly.
+  // A strip of K of 64 rows has a mark: a bound of the magnitudes in it, with the sign bit set if its parts do not hold an element exactly.
   int64_t strip_tiles() const { return ceil_div(ceil_div(k, kBlock), kMostStrips); }  // K tiles of a strip
   int64_t strips() const { return ceil_div(ceil_div(k, kBlock), strip_tiles()); }
   int64_t marks() const { return ceil_div(outer, kBlock) * kMostStrips; }  // of an operand

@@ -71,7 +71,7 @@ __global__ __launch_bounds__(kMmaSkinny[I].threads, kMmaSkinny[I].blocks_per_sm)
   // Made anew where it is used: its addresses would hold registers through the main loop.
   const auto of_product = [&] { return product_of(p, opaque_product()); };
   __shared__ float sums[WARPS_K][BLK_M][BLK_N + 4];    // (WARPS_K, BLK_M, BLK_N + 4)
-  __shared__ float largest[PARTS ? THREADS / 32 : 1];  // (warps): the largest magnitude in A and B
+  __shared__ float largest[PARTS ? THREADS / 32 : 1];  // (warps): a bound of the magnitudes in A and B
   const int warp_k = threadIdx.x / 32 % WARPS_K, warp_m = threadIdx.x / 32 / WARPS_K * 16, lane = threadIdx.x % 32;
   const int g = lane / 4, q = lane % 4;  // PTX ISA, mma fragments: groupID and threadID_in_group
   if constexpr (kUsesPdl<I>) {

@@ -24,7 +24,7 @@ inline constexpr Config kSimtColumns[] = {
     simt_columns_config(1, 32, 4, 1, 896),   // for the shortest K
     simt_columns_config(2, 4, 32, 2, 512),   //
     simt_columns_config(4, 4, 32, 2, 384),   //
-    simt_columns_config(1, 32, 8, 1, 640),   // for a short K, as the two below
+    simt_columns_config(1, 32, 8, 1, 640),   // for a short K, as those below
     simt_columns_config(1, 16, 8, 1, 768),   //
     simt_columns_config(1, 16, 8, 2, 608),   //
     simt_columns_config(4, 16, 8, 1, 512),   //

@@ -213,7 +213,7 @@ Span<const KernelTraits> kernels() {
       rung<kSimtRows>("simt_rows", "for up to eight rows in fp32: lanes side by side along rows of B, a block's warps share K",
                       Unit::simt, SimtRowsMaths::set, kOtherOrder, OperandAccess::b_along_n, kSplitK, estimate_rows,
                       kSingleBlock, {}, needs_32_bit_numbers),
-      // It adds in the order of wgmma_bf16x6_rs, but no test has compared their bits.
+      // Unlike wgmma_bf16x6_rs, it adds the lesser products once, over all of K.
       rung<kWgmmaBf16x6Streamed>(
           "wgmma_bf16x6_streamed",
           "fp32 for many rows and a short K: the parts of B stay in shared memory, bulk copies bring rows", Unit::wgmma,

@@ -71,7 +71,7 @@ struct Magnitudes {
   }
 
   // Splits the elements x(0) to x(2 PAIRS - 1), and notes their first parts, two at a time. look_closer() with the same `least`, which
-  // begins as FLT_MAX in both halves, must follow.
+  // begins as FLT_MAX (rounded, infinity) in both halves, must follow.
   template <int PAIRS, typename F>
   __device__ __forceinline__ void split(PairParts (&pairs)[PAIRS], __nv_bfloat162& least, F&& x) {
 #pragma unroll
@@ -96,7 +96,8 @@ struct Magnitudes {
     look_closer<PAIRS * 2>(least, x);
   }
 
-  // At least the largest magnitude: an element exceeds its first part by at most 2^-8 of that.
+  // At least the largest magnitude, down to 2^-126: an element exceeds its first part by at most 2^-8 of that. Below it, first parts are
+  // subnormal, and that of 2^-134 is 0.
   __device__ __forceinline__ float largest() const {
     return fmaxf(__low2float(largest_first), __high2float(largest_first)) * (1.f + 0x1p-8f);
   }
@@ -113,7 +114,10 @@ struct MarkedBlock {
   float largest = 0.f;  // magnitude
   bool lossy = false;   // whether elements lost bits
 
-  __device__ __forceinline__ void note(float mark) { largest = fmaxf(largest, fabsf(mark)), lossy |= mark < 0.f; }
+  // A mark of -0 is of lossy elements whose first parts are 0.
+  __device__ __forceinline__ void note(float mark) {
+    largest = fmaxf(largest, fabsf(mark)), lossy |= __float_as_uint(mark) >> 31 != 0;
+  }
   __device__ __forceinline__ void combine_lanes() { lossy = __any_sync(0xffffffff, lossy), largest = warp_max(largest); }
 };
 

@@ -30,6 +30,8 @@ LEFT = "its gradient is asked for, a transform of torch.func runs, or its addend
 
 KEY_NAME = "TESTING_ONLY_GenericMode"
 
+_unsafe_view = torch.ops.aten._unsafe_view.default  # autograd does not take its result for a view, as it does not take torch's
+
 
 class _ThisThread(threading.local):
     """The blocks that this thread is in: their device types, counted, because blocks may end in any order; and their guard."""
@@ -124,7 +126,8 @@ def _bmm(kind, recordable, batch1, batch2):
     if _takes(kind, recordable, batch1, batch2, rank=3):
         if batch2.stride(0) == 0 and batch2.shape[0] > 0 and batch1.shape[::2] == batch2.shape[:2]:
             # A layer whose input torch cannot view as a matrix: one product of all rows, which are copied if need be.
-            return _mm(kind, recordable, batch1.flatten(0, 1), batch2[0]).view(*batch1.shape[:2], batch2.shape[2])
+            product = _mm(kind, recordable, batch1.flatten(0, 1), batch2[0])
+            return _unsafe_view(product, [*batch1.shape[:2], batch2.shape[2]])
         return BADDBMM(None, batch1, batch2) if batch1.dtype in SIXTEEN_BIT else bmm(batch1, batch2)
     return _leave(batch1, batch2)
 
@@ -139,7 +142,7 @@ def _matmul(kind, recordable, x, y):
     if folds(x) and folds(y):
         return None
     product = BADDBMM(None, fold(x), fold(y)) if x.dtype in SIXTEEN_BIT else bmm(fold(x), fold(y))
-    return product.view(*of_x[:-1], of_y[-1])
+    return _unsafe_view(product, [*of_x[:-1], of_y[-1]])
 
 
 def _leave_always(name):
