@@ -45,9 +45,8 @@ double repack_us(const MatrixKey& x, int64_t batch, int64_t outer, int64_t k, bo
 double parts_us(const PlanKey& p, const DeviceSpec& device) {
   const PartsLayout a{p.m, p.k, matrices_of(p.a, p.batch)}, b{p.n, p.k, matrices_of(p.b, p.batch)};
   const double bytes = double(p.m * a.products + p.n * b.products) * double(p.k) * 4 + double(a.bytes()) + double(b.bytes());
-  const bool a_vectors = order_of(p.a) == Order::row_major && alignment(p.a, p.m, p.k) == 16;
-  const bool b_vectors = order_of(p.b) == Order::col_major && alignment(p.b, p.k, p.n) == 16;
-  return bytes / bytes_per_us(device) + kPartsStart + (a_vectors && b_vectors ? 0 : kPartsElements) + kLaunch;
+  const bool vectors = a_vectors_along_k(p) && b_vectors_along_k(p);
+  return bytes / bytes_per_us(device) + kPartsStart + (vectors ? 0 : kPartsElements) + kLaunch;
 }
 
 // The reduction reads the partial sums, from L2 as far as they fit. It goes by element where a row is no multiple of four.

@@ -26,7 +26,7 @@ constexpr double kSimtWords = 1.2;     // the same with loads of 4 bytes, by han
 constexpr double kSkinnyRows = 0.85;
 constexpr double kSkinnyRowsK = 256;
 
-// simt_columns, fitted to 410 problems on an H200, rounded (bench/results/h200-tried-few-rows.md, "Sums shared out by shuffles").
+// simt_columns, fitted to 410 problems on an H200, rounded (bench/results/h200-tried-few-rows.md, "Sums by reduce-scatter").
 constexpr double kColumnsStart = 0.26;
 constexpr double kColumnsTurn = 0.15;    // of the loads that a warp has under way
 constexpr double kColumnsLoad = 0.064;   // the same of 512 bytes of B among them
@@ -120,8 +120,8 @@ double estimate_rows(const KernelTraits&, const Config& config, Math, const Plan
                turns = std::ceil(steps / config.stages);
   const double waiting = double(ceil_div(work, sms * config.blocks_per_sm)) * (kRowsTile + kRowsTurn * turns);
 
-  const bool a_vectors = order_of(p.a) == Order::row_major && alignment(p.a, p.m, p.k) == 16;
-  const int loads = (alignment(p.b, p.k, p.n) == 16 ? 4 : 16) + config.tile_m * (a_vectors ? 1 : 4), fmas = 16 * config.tile_m;
+  const int loads = (alignment(p.b, p.k, p.n) == 16 ? 4 : 16) + config.tile_m * (a_vectors_along_k(p) ? 1 : 4);
+  const int fmas = 16 * config.tile_m;
   const double busy = double(ceil_div(work, sms)) * kRowsStep * steps * (loads + fmas);
 
   const double of_b = double(p.k) * double(p.n) * double(matrices_of(p.b, p.batch)) * size_of(p.b.dtype) / bytes_per_us(device);

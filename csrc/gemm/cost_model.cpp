@@ -66,8 +66,9 @@ constexpr double kShiftedKTile = 0.48;  // its producers' copies, shifts and sto
 constexpr double kShiftedRows = 0.1;    // of 64 rows of A beside them
 constexpr double kShiftedTile = 3;      // a tile's first copies of B, which nothing hides
 
-// What a wave of 128x128 tiles of wgmma_bf16x6 waits until the next one multiplies, fitted to 119 problems on an H200 together with
-// cost_copies.cpp's kPartsStart. Tiles of 128x64 wait less: 100352x512x128 with a full C takes 269 us in the former and 232 in the latter.
+// What a wave of 128x128 tiles of wgmma_bf16x6 waits until the next one multiplies, together with cost_copies.cpp's kPartsStart between a fit
+// to 119 problems on an H200 and one to 211 others. Tiles of 128x64 wait less: 100352x512x128 with a full C takes 269 us in the former and
+// 232 in the latter.
 constexpr double kPartsNextTile = 2.2;
 // By hand, what tiles of 128 columns take beyond a launch (h200-tried-float32.md, "Parts of B that stay, and rows by bulk copies").
 constexpr double kPartsWide = 1;
@@ -203,12 +204,11 @@ double estimate_interleaved(const KernelTraits& kernel, const Config& config, Ma
 double estimate_bf16x6_rs(const KernelTraits& kernel, const Config& config, Math math, const PlanKey& p, const Modes& modes,
                           const DeviceSpec& device) {
   const int64_t k_tiles = ceil_div(ceil_div(p.k, config.tile_k), modes.k_slices);
-  const bool streams_a = config.tile_m > config.tile_n, a_along_k = order_of(p.a) == Order::row_major,
-             b_along_k = order_of(p.b) == Order::col_major;
-  const int a_by = alignment(p.a, p.m, p.k), b_by = alignment(p.b, p.k, p.n);
-  const double loads = kRsKTile * ((streams_a ? a_by : b_by) < 16 ? kRsNarrow : 1);
-  const double across = (streams_a ? a_along_k : b_along_k) ? 1 : kRsAcross;
-  const bool vectors = streams_a ? b_along_k && b_by == 16 : a_along_k && a_by == 16;  // of the other operand
+  const bool streams_a = config.tile_m > config.tile_n;
+  const int by = streams_a ? alignment(p.a, p.m, p.k) : alignment(p.b, p.k, p.n);
+  const bool along_k = streams_a ? order_of(p.a) == Order::row_major : order_of(p.b) == Order::col_major;
+  const double loads = kRsKTile * (by < 16 ? kRsNarrow : 1), across = along_k ? 1 : kRsAcross;
+  const bool vectors = streams_a ? b_vectors_along_k(p) : a_vectors_along_k(p);  // of the other operand
   const double split = vectors ? 1 : 1 + kRsElements * std::min(config.tile_m, config.tile_n) / 64;
   const double product = norm4(tile_us(kernel, config, math, p, modes, device), k_tiles * loads) * across * split;
   const double epilogue =

@@ -57,6 +57,9 @@ double tile_us(const KernelTraits& kernel, const Config& config, Math math, cons
   return 2.0 * config.tile_m * config.tile_n * k_tiles * config.tile_k / sm_rate(kernel, config, math, device);
 }
 
+bool a_vectors_along_k(const PlanKey& p) { return order_of(p.a) == Order::row_major && alignment(p.a, p.m, p.k) == 16; }
+bool b_vectors_along_k(const PlanKey& p) { return order_of(p.b) == Order::col_major && alignment(p.b, p.k, p.n) == 16; }
+
 double dram_us(const PlanKey& p, int d_layers, const DeviceSpec& device) {
   const double of_a = double(p.m) * double(matrices_of(p.a, p.batch)), of_b = double(p.n) * double(matrices_of(p.b, p.batch));
   return ((of_a + of_b) * double(p.k) * size_of(p.a.dtype) + d_bytes(p) * d_layers + c_bytes(p)) / bytes_per_us(device);

@@ -47,6 +47,10 @@ double tile_us(const KernelTraits& kernel, const Config& config, Math math, cons
 // All bytes at copy bandwidth. `d_layers` counts a product's layers of D.
 double dram_us(const PlanKey& p, int d_layers, const DeviceSpec& device);
 
+// Whether rows of A, or columns of B, can be read in aligned vectors along K.
+bool a_vectors_along_k(const PlanKey& p);
+bool b_vectors_along_k(const PlanKey& p);
+
 // What a small grid hides of the next kernel's launch.
 double idle_us(int64_t blocks, const DeviceSpec& device);
 

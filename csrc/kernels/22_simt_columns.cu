@@ -39,10 +39,10 @@ __device__ __forceinline__ void load_cached(uint32_t (&x)[4], const void* from) 
   asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "l"(from));
 }
 
-// Adds the first HELD sums of LANES neighbouring lanes, of which this is lane q. In each turn two lanes divide between them the sums that
+// Adds the HELD sums of LANES neighbouring lanes, of which this is lane q, by halving: in each turn two lanes divide between them the sums that
 // both hold, as long as there are two. Lane q's first sums are then those from number q * HELD / LANES on.
 template <int LANES, int HELD>
-__device__ __forceinline__ void add_lanes(float (&sums)[HELD], int q) {
+__device__ __forceinline__ void reduce_scatter(float (&sums)[HELD], int q) {
   if constexpr (LANES > 1) {
     constexpr int LEFT = HELD > 1 ? HELD / 2 : 1;
     const bool upper = HELD > 1 && q & LANES / 2;
@@ -52,7 +52,7 @@ __device__ __forceinline__ void add_lanes(float (&sums)[HELD], int q) {
       const float kept = sums[i], other = sums[HELD - LEFT + i];
       left[i] = (upper ? other : kept) + __shfl_xor_sync(0xffffffff, upper ? kept : other, LANES / 2);
     }
-    add_lanes<LANES / 2>(left, q);
+    reduce_scatter<LANES / 2>(left, q);
 #pragma unroll
     for (int i = 0; i < LEFT; ++i) sums[i] = left[i];
   }
@@ -186,7 +186,7 @@ __global__ __launch_bounds__(kSimtColumns[I].threads,
     // Adds the lanes' sums, and leaves each lane those that it finishes. What rounding adds to a sum is taken from the
     // next one (Kahan 1965).
     const auto add_up = [&] {
-      add_lanes<LANES>(acc, q);
+      reduce_scatter<LANES>(acc, q);
 #pragma unroll
       for (int i = 0; i < FINISHED; ++i) {
         const float before = sum[i], more = acc[i] - excess[i];

@@ -122,13 +122,19 @@ def _baddbmm(kind, recordable, self, batch1, batch2, **scalars):
     return _leave(batch1, batch2)
 
 
+def _products(batch1, batch2):
+    return (
+        BADDBMM(None, batch1, batch2) if batch1.dtype in SIXTEEN_BIT else bmm(batch1, batch2)
+    )  # bmm asks for torch's TF32 setting
+
+
 def _bmm(kind, recordable, batch1, batch2):
     if _takes(kind, recordable, batch1, batch2, rank=3):
         if batch2.stride(0) == 0 and batch2.shape[0] > 0 and batch1.shape[::2] == batch2.shape[:2]:
             # A layer whose input torch cannot view as a matrix: one product of all rows, which are copied if need be.
             product = _mm(kind, recordable, batch1.flatten(0, 1), batch2[0])
             return _unsafe_view(product, [*batch1.shape[:2], batch2.shape[2]])
-        return BADDBMM(None, batch1, batch2) if batch1.dtype in SIXTEEN_BIT else bmm(batch1, batch2)
+        return _products(batch1, batch2)
     return _leave(batch1, batch2)
 
 
@@ -141,8 +147,7 @@ def _matmul(kind, recordable, x, y):
         return None
     if folds(x) and folds(y):
         return None
-    product = BADDBMM(None, fold(x), fold(y)) if x.dtype in SIXTEEN_BIT else bmm(fold(x), fold(y))
-    return _unsafe_view(product, [*of_x[:-1], of_y[-1]])
+    return _unsafe_view(_products(fold(x), fold(y)), [*of_x[:-1], of_y[-1]])
 
 
 def _leave_always(name):
